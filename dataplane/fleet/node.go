@@ -1,0 +1,122 @@
+package fleet
+
+import "sync/atomic"
+
+// MaxSlots bounds the nodes of one snapshot. Slots are small so that sets of
+// nodes are bitsets and per-node scratch is an array.
+const MaxSlots = 1024
+
+// State says where in its life a node is. state.Step in the control plane is
+// the only place that changes it.
+type State uint8
+
+const (
+	Joining  State = iota // known, not yet asked
+	Warming               // asked, not yet answering its health route (loading weights takes minutes)
+	Ready                 // takes requests
+	Draining              // finishes what it has, takes nothing new
+	Down                  // judged dead or hung
+	Gone                  // removed; its slot rests until the index has swept it
+)
+
+var stateNames = [...]string{"joining", "warming", "ready", "draining", "down", "gone"}
+
+// String returns the name that metrics and the admin API use.
+func (s State) String() string { return stateNames[s] }
+
+// Breaker is the state of a node's circuit breaker, beside its State.
+type Breaker uint8
+
+const (
+	Closed   Breaker = iota // requests pass
+	Open                    // no requests until the open time has passed
+	HalfOpen                // one probe decides
+)
+
+var breakerNames = [...]string{"closed", "open", "half_open"}
+
+// String returns the name that metrics and the admin API use.
+func (b Breaker) String() string { return breakerNames[b] }
+
+// Gauge is a measured value that may be missing or stale. The zero Gauge is
+// unknown, which is not the same as zero.
+type Gauge struct {
+	Value float64
+	Known bool
+}
+
+// Or returns the value if it is known, else fallback.
+func (g Gauge) Or(fallback float64) float64 {
+	if g.Known {
+		return g.Value
+	}
+	return fallback
+}
+
+// Node is one engine endpoint as a request sees it. Immutable after publish,
+// except for the counters behind Load.
+type Node struct {
+	Slot       int    // index in Snapshot.Nodes
+	Generation uint32 // grows each time the slot is given to another node
+	Name       string // what X-Routed-To says
+	NameBytes  []byte // Name again, made by Seal, for writing without a copy
+	URL        string // as configured, without a trailing slash
+	Address    string // host:port to dial
+	Host       string // value of the Host field sent to the node
+	PathPrefix string // path of URL, put before the request's path; "" for none
+	Engine     string // "vllm", "sglang", "tgi", "llamacpp", "openai"; "" not known yet
+
+	State   State
+	Breaker Breaker
+	Island  string
+	Region  string
+
+	CapacityClass float64 // configured prior; the only weight that hashing uses
+	Weight        float64 // measured speed against the median of its model's nodes, 1.0 = median
+	MaxInFlight   int     // 0 = no cap
+	MaxModelLen   int     // tokens of prompt and answer together; 0 = unknown
+	BlockTokens   int     // tokens of one KV block; 0 = unknown
+	CacheTokens   int64   // tokens the KV cache can hold; 0 = unknown
+
+	PrefillTokensPerSecond Gauge // learned from first events
+	DecodeTokensPerSecond  Gauge // of one request
+	RoundTripSeconds       Gauge
+	QueuedRequests         Gauge // as the engine says
+	RunningRequests        Gauge // as the engine says
+	KVUse                  Gauge // 0 … 1
+	EvictedTokensPerSecond Gauge // from BlockRemoved events
+	ErrorShare             Gauge // recent answers that were failures, 0 … 1
+
+	// Load holds the counters of this incarnation; never nil in a published
+	// snapshot.
+	Load *Load
+}
+
+// Available reports whether new requests may be sent to the node at all: it
+// is ready and its breaker is not open. Its cap is the caller's to check,
+// because counters move while a snapshot stands.
+func (n *Node) Available() bool {
+	return n != nil && n.State == Ready && n.Breaker == Closed
+}
+
+// Load counts what this router has in flight at one incarnation of a node.
+// It fills a cache line of its own: these are the only shared words that a
+// request writes on the common path. Whoever ends a request settles it,
+// exactly once, through the pointer it raised it by.
+type Load struct {
+	Requests      atomic.Int64 // requests sent whose answer has not ended
+	PrefillTokens atomic.Int64 // uncached prompt tokens sent whose first event has not come
+	TotalTokens   atomic.Int64 // prompt and expected output tokens in flight
+	Failures      atomic.Int64 // connect errors, resets before an answer, 5xx, error events, first-event time-outs, ever
+	Consecutive   atomic.Int64 // failures since the last success; read by the breaker
+	Successes     atomic.Int64 // answers that ended well, ever
+	_             [16]byte
+
+	// Failures again by kind; written only when one happens, on a line of its
+	// own.
+	Refused     atomic.Int64 // no connection could be made
+	Resets      atomic.Int64 // the connection broke before an answer, or within it
+	ServerFails atomic.Int64 // 5xx, an answer that is not HTTP, an error event
+	Silent      atomic.Int64 // no head or no first event in time
+	_           [32]byte
+}

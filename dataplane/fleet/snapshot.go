@@ -1,0 +1,88 @@
+package fleet
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// Model is one model name and the nodes that serve it. Immutable after
+// publish.
+type Model struct {
+	Name       string
+	Aliases    []string
+	NameBytes  []byte  // Name again, made by Seal, for hashing without a copy
+	Slots      []int   // of nodes that serve it, ascending; whatever their state
+	UnitTokens int     // tokens of one index entry (see the word "unit" in the design)
+	MeanOutput float64 // running mean of output tokens; 0 = none seen yet
+}
+
+// Snapshot is the fleet at one instant. Immutable after publish.
+type Snapshot struct {
+	Version uint64
+	Seed    uint64  // of chain hashes
+	Nodes   []*Node // by slot; nil where no node is
+	Models  []Model
+	Default int  // index of the model for requests that name none; -1 = none
+	Asked   bool // every node was asked for its models at least once
+
+	byName map[string]int
+}
+
+// Seal builds the look-up tables of a snapshot that is otherwise complete.
+// It is called once, before publishing, by whoever built it.
+func (s *Snapshot) Seal() *Snapshot {
+	s.byName = make(map[string]int, len(s.Models))
+	for i := range s.Models {
+		for _, alias := range s.Models[i].Aliases {
+			s.byName[alias] = i
+		}
+	}
+	for _, n := range s.Nodes {
+		if n != nil && n.NameBytes == nil {
+			n.NameBytes = []byte(n.Name)
+		}
+	}
+	for i := range s.Models {
+		s.Models[i].NameBytes = []byte(s.Models[i].Name)
+	}
+	for i := range s.Models { // a real name wins over another model's alias
+		s.byName[s.Models[i].Name] = i
+	}
+	return s
+}
+
+// ModelIndex finds a model by name or alias, -1 if there is none. It does not
+// allocate and does not keep name.
+func (s *Snapshot) ModelIndex(name []byte) int {
+	if i, ok := s.byName[string(name)]; ok {
+		return i
+	}
+	return -1
+}
+
+// Holder publishes snapshots. Store may be called by one goroutine, the
+// control plane's; Load by any, at any time. Load never returns nil.
+type Holder struct {
+	current  atomic.Pointer[Snapshot]
+	pressure atomic.Uint64 // float64 bits
+}
+
+// NewHolder returns a Holder with an empty snapshot.
+func NewHolder() *Holder {
+	h := &Holder{}
+	h.current.Store((&Snapshot{Default: -1}).Seal())
+	return h
+}
+
+// Load returns the snapshot in force.
+func (h *Holder) Load() *Snapshot { return h.current.Load() }
+
+// Store publishes s. Everything that built it must have happened before.
+func (h *Holder) Store(s *Snapshot) { h.current.Store(s) }
+
+// Pressure is the moving average (30 s) of the share of nodes with queued
+// prefill, 0 … 1: the ρ of policy cost.
+func (h *Holder) Pressure() float64 { return math.Float64frombits(h.pressure.Load()) }
+
+// SetPressure is called by the control plane.
+func (h *Holder) SetPressure(p float64) { h.pressure.Store(math.Float64bits(p)) }
