@@ -1,0 +1,130 @@
+package policy
+
+import (
+	"math"
+
+	"warmpath/dataplane/fleet"
+)
+
+// cost sends a request where it, and those who come after it, wait least.
+//
+// Score: seconds,
+//
+//	k × own + queue + batch × own × running + trip + barrier
+//
+// own is the prefill of the tokens the node does not hold; a token at position
+// p takes (1 + p ÷ context_doubling) ÷ rate seconds. queue is the prefill this
+// router has sent there whose first event has not come. running is the larger
+// of this router's own requests and of what the engine says it runs and
+// queues. k = 1 ÷ (1 − pressure × ρ): work added to a busy fleet is paid by all
+// who come later. trip is the measured round trip. barrier grows with the
+// square of KV use above kv_start; unknown use adds nothing.
+//
+// Islands are a constraint: once an island holds island_tokens of a prompt, or
+// island_share of it, nodes elsewhere (Group 1) are tried after all of its own.
+//
+// Reasons: prefix, spill, affinity, load, only.
+type cost struct {
+	rate, doubling, pressure, batch float64
+	kvStart, kvSeconds, farSeconds  float64
+	islandShare                     float64
+	islandTokens                    int64
+}
+
+func openCost() ([]field, func() Policy) {
+	p := &cost{}
+	return []field{
+		prefillField(&p.rate),
+		numberField(&p.doubling, "context_doubling", 32768, 1, 1e9, "context at which prefilling a token takes twice as long as at the start of a prompt, in tokens; about 2N ÷ 4Ld of a dense model of N weights, L layers, width d"),
+		numberField(&p.pressure, "pressure", 0.7, 0, 0.99, "how much the price of own work rises with the fleet's queued share ρ: k = 1 ÷ (1 − pressure × ρ)"),
+		numberField(&p.batch, "batch", 0.1, 0, 10, "share of its own prefill that a request pays for each request running beside it"),
+		numberField(&p.kvStart, "kv_start", 0.9, 0, 0.999, "KV use above which a node grows dearer"),
+		numberField(&p.kvSeconds, "kv_seconds", 2, 0, 3600, "what a node with a full KV cache costs, in seconds"),
+		numberField(&p.farSeconds, "far_seconds", 0.02, 0, 60, "round trip assumed to a node outside the router's island while none was measured, in seconds"),
+		integerField(&p.islandTokens, "island_tokens", 1024, 1, 1<<30, "matched tokens that bind a prompt to the island that holds them"),
+		numberField(&p.islandShare, "island_share", 0.3, 0, 1, "matched share of a prompt that binds it to the island that holds it"),
+	}, func() Policy { return p }
+}
+
+// prefillField declares the rate that stands in for one not yet learned.
+func prefillField(to *float64) field {
+	return numberField(to, "prefill_rate", 8000, 1, 1e7, "prefill rate of a node that has not shown its own, in tokens a second at weight 1")
+}
+
+func (p *cost) Name() string { return "cost" }
+
+func (*cost) Needs() Needs { return Needs{} }
+
+func (p *cost) Prepare(s *fleet.Snapshot) Prepared {
+	d := &costPrepared{cost: *p, view: newView(s), pace: secondsPerToken(s, prefillRate, p.rate)}
+	d.fixed = make([]float64, len(s.Nodes))
+	for slot := range d.fixed {
+		f := &d.nodes[slot]
+		d.fixed[slot] = f.secondsOfTrip
+		if full := (f.kvUse - p.kvStart) / (1 - p.kvStart); f.kvKnown && full > 0 {
+			d.fixed[slot] += p.kvSeconds * full * full
+		}
+	}
+	return d
+}
+
+type costPrepared struct {
+	cost
+	view
+	pace  []float64 // seconds of prefill a token at the start of a prompt, by slot
+	fixed []float64 // seconds of trip and barrier, by slot
+}
+
+func (d *costPrepared) Decide(req *Request, match *Match, loads *Loads, in *Inputs, out *Decision) {
+	list := d.gather(req, match, loads, out)
+	if list == nil {
+		return
+	}
+	k := 1 / (1 - d.pressure*clamp01(in.Pressure))
+	for i := range list {
+		c := &list[i]
+		f := &d.nodes[c.Slot]
+		own := d.own(req, c)
+		queue := float64(at(loads.PrefillTokens, c.Slot)) * d.pace[c.Slot]
+		running := d.busy(c)
+		c.Score = k*own + queue + d.batch*own*running + d.fixed[c.Slot]
+		if !f.tripKnown && req.Island != "" && f.island != "" && f.island != req.Island {
+			c.Score += d.farSeconds
+		}
+	}
+	if d.manyIslands {
+		d.bind(req, match, list)
+	}
+	byKey := d.settle(req, in, out)
+	out.Reason = d.prefixReason(req, match, out, byKey)
+}
+
+// own is the seconds of prefill of the tokens a node does not hold: the
+// integral of the cost of a token from the first uncached position to the end.
+func (d *costPrepared) own(req *Request, c *Candidate) float64 {
+	tokens := uncached(req, c)
+	middle := float64(c.MatchedTokens) + tokens/2
+	return tokens * (1 + middle/d.doubling) * d.pace[c.Slot]
+}
+
+// bind puts nodes outside the prompt's island behind those inside it.
+func (d *costPrepared) bind(req *Request, match *Match, list []Candidate) {
+	island, tokens := d.home(req, match, list)
+	enough := min(float64(d.islandTokens), d.islandShare*float64(req.PromptTokens))
+	if tokens == 0 || float64(tokens) < enough {
+		return
+	}
+	for i := range list {
+		if d.nodes[list[i].Slot].island != island {
+			list[i].Group = 1
+		}
+	}
+}
+
+// clamp01 makes any float a share; what is no number is no pressure.
+func clamp01(v float64) float64 {
+	if math.IsNaN(v) {
+		return 0
+	}
+	return min(max(v, 0), 1)
+}
