@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// Bounds of what is read from an engine.
+const (
+	MaxMetricsBytes = 8 << 20  // of a metrics text
+	maxLineBytes    = 64 << 10 // of one line that carries a wanted metric
+)
+
+// ErrTooLarge says that an engine's answer is longer than its cap.
+var ErrTooLarge = errors.New("answer is too large")
+
+// ErrNoMetrics says that a text carries nothing of the dialect it was read by,
+// or that the dialect has no metrics text at all.
+var ErrNoMetrics = errors.New("no metrics of a known engine")
+
+// Decode reads a metrics text (Prometheus text format 0.0.4). engineName is
+// the dialect to read it by; Auto and "" find it out from the metric names.
+// AtNs of the Sample is left 0 for the caller, who has the clock. The error is
+// ErrNoMetrics or ErrTooLarge (wrapped), a fault in a line that matters, or
+// what r returned. Lines that do not matter are not looked at.
+func Decode(engineName string, r io.Reader) (Sample, error) {
+	if !Known(engineName) {
+		return Sample{}, fmt.Errorf("decode metrics: %q is no engine; use auto, vllm, sglang, tgi, llamacpp, trtllm or openai", engineName)
+	}
+	lines := linePool.Get().(*lineReader)
+	defer lines.release()
+	text, err := lines.choose(r)
+	if err != nil {
+		return Sample{}, fmt.Errorf("decode metrics: %w", err)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(text)
+	if err != nil {
+		return Sample{}, fmt.Errorf("decode metrics: %w", err)
+	}
+	d := byName(engineName)
+	if d == nil && engineName != OpenAI {
+		d = detect(families)
+	}
+	if d == nil || d.count(families) == 0 {
+		if engineName == "" {
+			engineName = Auto
+		}
+		return Sample{}, fmt.Errorf("decode metrics as %q: %w", engineName, ErrNoMetrics)
+	}
+	return d.sample(families), nil
+}
+
+// detect picks the dialect that names the most of a text.
+func detect(families map[string]*dto.MetricFamily) *dialect {
+	var best *dialect
+	most := 0
+	for _, d := range dialects {
+		if n := d.count(families); n > most {
+			best, most = d, n
+		}
+	}
+	return best
+}
+
+// count says how many fields of d a text carries.
+func (d *dialect) count(families map[string]*dto.MetricFamily) int {
+	n := 0
+	for f := range fieldCount {
+		if d.find(families, f) != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// lineReader chooses the lines of a text that some table wants. A text has
+// hundreds of histogram lines that nobody reads, and one strange line among
+// them must not cost the rest.
+type lineReader struct {
+	in  *bufio.Reader
+	out bytes.Buffer
+}
+
+var linePool = sync.Pool{New: func() any { return &lineReader{in: bufio.NewReaderSize(nil, maxLineBytes)} }}
+
+// release gives l back to the pool, unless one huge text made it huge.
+func (l *lineReader) release() {
+	if l.out.Cap() <= 1<<20 {
+		linePool.Put(l)
+	}
+}
+
+// choose returns the chosen lines, which are valid until the next call.
+func (l *lineReader) choose(r io.Reader) (io.Reader, error) {
+	limited := &io.LimitedReader{R: r, N: MaxMetricsBytes + 1}
+	l.in.Reset(limited)
+	defer l.in.Reset(nil)
+	l.out.Reset()
+	for {
+		line, err := l.in.ReadSlice('\n')
+		long := errors.Is(err, bufio.ErrBufferFull)
+		if isWanted(line) {
+			if long {
+				return nil, fmt.Errorf("line of %q is longer than %d bytes: %w", metricName(line), maxLineBytes, ErrTooLarge)
+			}
+			l.out.Write(bytes.TrimRight(line, "\r\n"))
+			l.out.WriteByte('\n')
+		}
+		for long { // the rest of a line nobody wants
+			_, err = l.in.ReadSlice('\n')
+			long = errors.Is(err, bufio.ErrBufferFull)
+		}
+		if limited.N <= 0 {
+			return nil, fmt.Errorf("more than %d bytes: %w", MaxMetricsBytes, ErrTooLarge)
+		}
+		if errors.Is(err, io.EOF) {
+			return &l.out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func isWanted(line []byte) bool {
+	return wanted[string(metricName(line))]
+}
+
+// metricName cuts the name from the start of a line: it ends where the
+// characters end that a name may have, as it does for the parser.
+func metricName(line []byte) []byte {
+	line = bytes.TrimLeft(line, " \t")
+	for i, c := range line {
+		if c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '_' || c == ':' {
+			continue
+		}
+		return line[:i]
+	}
+	return line
+}

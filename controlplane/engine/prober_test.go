@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const vllmText = `vllm:num_requests_running{engine="0"} 2
+vllm:num_requests_waiting{engine="0"} 1
+vllm:kv_cache_usage_perc{engine="0"} 0.5
+`
+
+// fakeEngine answers as an engine does; what a test changes, it changes by
+// its own handlers.
+func fakeEngine(t *testing.T, extra map[string]http.HandlerFunc) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	routes := map[string]http.HandlerFunc{
+		"/health":  func(http.ResponseWriter, *http.Request) {},
+		"/metrics": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, vllmText) },
+		"/v1/models": func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"data":[{"id":"m","owned_by":"vllm","max_model_len":2048}]}`)
+		},
+	}
+	for path, h := range extra {
+		routes[path] = h
+	}
+	for path, h := range routes {
+		mux.HandleFunc(path, h)
+	}
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func newTestProber(t *testing.T) *Prober {
+	p := NewProber()
+	p.HealthTimeout, p.ModelsTimeout = time.Minute, time.Minute
+	t.Cleanup(p.HTTP.CloseIdleConnections)
+	return p
+}
+
+func TestProber(t *testing.T) {
+	base := fakeEngine(t, map[string]http.HandlerFunc{
+		"/prometheus/metrics": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "trtllm_num_requests_running 3\n") },
+	})
+	p := newTestProber(t)
+	ctx := t.Context()
+	if err := p.Health(ctx, base, ""); err != nil {
+		t.Error(err)
+	}
+	list, err := p.Models(ctx, base)
+	if err != nil || list.Engine != VLLM || len(list.Models) != 1 || list.Models[0].MaxModelLen != 2048 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	before := time.Now().UnixNano()
+	s, err := p.Metrics(ctx, Auto, base)
+	if err != nil || s.Queued.Value != 1 || s.Running.Value != 2 || s.AtNs < before {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s, err = p.Metrics(ctx, TRTLLM, base); err != nil || s.Running.Value != 3 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err = p.Metrics(ctx, OpenAI, base); !errors.Is(err, ErrNoMetrics) {
+		t.Errorf("metrics of an engine without any: %v", err)
+	}
+}
+
+func TestProberServerHeader(t *testing.T) {
+	base := fakeEngine(t, map[string]http.HandlerFunc{"/v1/models": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Server", "llama.cpp")
+		fmt.Fprint(w, `{"data":[{"id":"m","owned_by":"me"}]}`)
+	}})
+	if list, err := newTestProber(t).Models(t.Context(), base); err != nil || list.Engine != LlamaCPP {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// An error names the URL and the cause, so that a log line alone is enough.
+func TestProberErrors(t *testing.T) {
+	var hits atomic.Int64
+	other := fakeEngine(t, map[string]http.HandlerFunc{"/stolen": func(http.ResponseWriter, *http.Request) { hits.Add(1) }})
+	release := make(chan struct{})
+	base := fakeEngine(t, map[string]http.HandlerFunc{
+		"/health": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "engine core is dead "+strings.Repeat("x", 4000), http.StatusServiceUnavailable)
+		},
+		"/moved": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other+"/stolen", http.StatusFound) },
+		"/slow":  func(http.ResponseWriter, *http.Request) { <-release },
+		"/metrics": func(w http.ResponseWriter, _ *http.Request) { // begins well, then hangs
+			fmt.Fprint(w, vllmText)
+			w.(http.Flusher).Flush()
+			<-release
+		},
+		"/v1/models": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{}`) },
+	})
+	t.Cleanup(func() { close(release) }) // before the server's own Close, which waits for handlers
+	p := newTestProber(t)
+	p.HealthTimeout, p.MetricsTimeout = 50*time.Millisecond, 50*time.Millisecond
+	ctx := t.Context()
+
+	_, modelsErr := p.Models(ctx, base)
+	_, metricsErr := p.Metrics(ctx, Auto, base)
+	p.HealthTimeout = time.Minute
+	dead := p.Health(ctx, base, "")
+	moved := p.Health(ctx, base, "/moved")
+	p.HealthTimeout = 50 * time.Millisecond
+	slow := p.Health(ctx, base, "/slow")
+	p.HealthTimeout = time.Minute
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := "http://" + listener.Addr().String()
+	listener.Close()
+	refused := p.Health(ctx, closed, "")
+	for _, c := range []struct {
+		err   error
+		words []string
+	}{
+		{modelsErr, []string{"ask models", base + "/v1/models", "no key"}},
+		{metricsErr, []string{"ask metrics", base + "/metrics", "deadline"}},
+		{dead, []string{"ask health", base + "/health", "503 Service Unavailable", "engine core is dead"}},
+		{moved, []string{"ask health", base + "/moved", "302"}},
+		{slow, []string{"ask health", base + "/slow", "deadline"}},
+		{refused, []string{"ask health", closed + "/health", "refused"}},
+	} {
+		for _, word := range c.words {
+			if c.err == nil || !strings.Contains(c.err.Error(), word) {
+				t.Errorf("want %q in: %v", word, c.err)
+			}
+		}
+	}
+	if n := len(dead.Error()); n > 2*maxErrorBytes+200 {
+		t.Errorf("an error of %d bytes", n)
+	}
+	var status *StatusError
+	if !errors.As(dead, &status) || status.Status != 503 {
+		t.Errorf("%v is no StatusError 503", dead)
+	}
+	if !errors.Is(slow, context.DeadlineExceeded) || !errors.Is(metricsErr, context.DeadlineExceeded) {
+		t.Errorf("time-outs are not DeadlineExceeded: %v; %v", slow, metricsErr)
+	}
+	if hits.Load() != 0 {
+		t.Error("a redirect was followed")
+	}
+}
+
+// Connections are kept between questions, and given up before engines do.
+func TestProberReuse(t *testing.T) {
+	var opened atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/health" {
+			http.Error(w, strings.Repeat("no", 2000), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprint(w, vllmText)
+	}))
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	p := newTestProber(t)
+	for range 20 {
+		if _, err := p.Metrics(t.Context(), VLLM, server.URL); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Health(t.Context(), server.URL, ""); err == nil {
+			t.Fatal("503 is healthy")
+		}
+	}
+	if opened.Load() != 1 {
+		t.Errorf("%d connections for 40 questions in a row", opened.Load())
+	}
+	if idle := p.HTTP.Transport.(*http.Transport).IdleConnTimeout; idle <= 0 || idle >= 4*time.Second {
+		t.Errorf("idle time-out %v", idle)
+	}
+}
+
+func TestProberCap(t *testing.T) {
+	base := fakeEngine(t, map[string]http.HandlerFunc{"/metrics": func(w http.ResponseWriter, _ *http.Request) {
+		chunk := []byte(strings.Repeat("#\n", 1<<15))
+		for {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	}})
+	p := newTestProber(t)
+	p.MetricsTimeout = time.Minute // 8 MiB take their time on a busy machine
+	if _, err := p.Metrics(t.Context(), Auto, base); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("endless metrics: %v", err)
+	}
+}
