@@ -1,0 +1,63 @@
+package backend
+
+// Class says how a try at a node ended; what may be done next follows from it
+// alone. It is data, so that no code matches error texts.
+type Class uint8
+
+const (
+	// OK: the node gave an answer.
+	OK Class = iota
+	// Refused: no connection could be made; nothing was sent.
+	Refused
+	// Stale: a reused connection was closed before a byte of an answer came.
+	// Nodes close idle connections whenever they like (uvicorn after 5 s), so
+	// this says nothing about the node's health.
+	Stale
+	// Reset: a fresh connection ended before an answer came.
+	Reset
+	// Malformed: the answer was not HTTP that may be passed on.
+	Malformed
+	// Status: the node answered 500, 502, 503 or 504.
+	Status
+	// ErrorEvent: the first event of a 200 stream was an error.
+	ErrorEvent
+	// Silent: the head or the first event did not come in time.
+	Silent
+	// MidStream: the node failed after bytes of its answer went to the client.
+	MidStream
+	// ClientGone: the client left; the node is not to blame.
+	ClientGone
+)
+
+var classNames = [...]string{"ok", "refused", "stale", "reset", "malformed", "status", "error_event", "silent", "mid_stream", "client_gone"}
+
+// String returns the value of the label `reason` of warmpath_retries_total.
+func (c Class) String() string { return classNames[c] }
+
+// Blames reports whether the class counts as a failure of the node.
+func (c Class) Blames() bool { return c != OK && c != Stale && c != ClientGone }
+
+// Lost reports whether the node died under the request, as opposed to giving
+// a bad answer or none. A request lost to a dead node moves once without
+// asking the retry budget.
+func (c Class) Lost() bool { return c == Refused || c == Stale || c == Reset }
+
+// Retryable reports whether another node may be tried, provided that no byte
+// has gone to the client.
+func (c Class) Retryable() bool {
+	switch c {
+	case Refused, Stale, Reset, Malformed, Status, ErrorEvent, Silent:
+		return true
+	default:
+		return false
+	}
+}
+
+// ClientStatus is the status a client gets when a request ended in class c and
+// nothing else can be tried (design, section 11).
+func (c Class) ClientStatus() int {
+	if c == Silent {
+		return 504
+	}
+	return 502
+}

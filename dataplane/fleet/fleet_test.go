@@ -1,0 +1,94 @@
+package fleet
+
+import (
+	"sync"
+	"testing"
+	"unsafe"
+)
+
+func TestModelIndex(t *testing.T) {
+	s := (&Snapshot{Models: []Model{{Name: "a", Aliases: []string{"b", "x"}}, {Name: "b"}}, Nodes: []*Node{nil, {Name: "n"}}}).Seal()
+	for name, want := range map[string]int{"a": 0, "x": 0, "b": 1, "": -1, "A": -1} {
+		if got := s.ModelIndex([]byte(name)); got != want {
+			t.Errorf("model %q is %d, want %d: a name wins over an alias", name, got, want)
+		}
+	}
+	if string(s.Nodes[1].NameBytes) != "n" || string(s.Models[1].NameBytes) != "b" {
+		t.Error("Seal did not make the names' bytes")
+	}
+}
+
+func TestModelIndexAllocs(t *testing.T) {
+	s := (&Snapshot{Models: []Model{{Name: "a"}}}).Seal()
+	key := []byte("a")
+	if n := testing.AllocsPerRun(100, func() { s.ModelIndex(key) }); n != 0 {
+		t.Errorf("%v allocations a look-up, want 0", n)
+	}
+}
+
+func TestAvailable(t *testing.T) {
+	var none *Node
+	for _, c := range []struct {
+		n    *Node
+		want bool
+	}{
+		{none, false},
+		{&Node{State: Ready}, true},
+		{&Node{State: Ready, Breaker: Open}, false},
+		{&Node{State: Ready, Breaker: HalfOpen}, false},
+		{&Node{State: Draining}, false},
+		{&Node{State: Warming}, false},
+		{&Node{State: Down}, false},
+	} {
+		if got := c.n.Available(); got != c.want {
+			t.Errorf("%+v available: %v, want %v", c.n, got, c.want)
+		}
+	}
+}
+
+func TestUnknownIsNotZero(t *testing.T) {
+	if got := (Gauge{}).Or(7); got != 7 {
+		t.Errorf("an unknown gauge is %v, want the fallback", got)
+	}
+	if got := (Gauge{Known: true}).Or(7); got != 0 {
+		t.Errorf("a known zero is %v, want 0", got)
+	}
+}
+
+// TestLoadFillsLines: the counters of the common path share no cache line with
+// those of failures, nor with another node's.
+func TestLoadFillsLines(t *testing.T) {
+	var l Load
+	if size := unsafe.Sizeof(l); size != 128 {
+		t.Errorf("a Load has %d bytes, want two lines of 64", size)
+	}
+	if at := unsafe.Offsetof(l.Refused); at != 64 {
+		t.Errorf("failures begin at byte %d, want 64", at)
+	}
+}
+
+func TestHolder(t *testing.T) {
+	h := NewHolder()
+	if s := h.Load(); s == nil || s.Default != -1 || s.ModelIndex([]byte("a")) != -1 {
+		t.Fatalf("a new holder has %+v", s)
+	}
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		for i := range 1000 {
+			h.Store((&Snapshot{Version: uint64(i), Nodes: make([]*Node, i%3)}).Seal())
+			h.SetPressure(float64(i))
+		}
+	})
+	last := uint64(0)
+	for range 1000 {
+		s := h.Load()
+		if s.Version < last || len(s.Nodes) != int(s.Version%3) {
+			t.Fatalf("read version %d with %d nodes after %d", s.Version, len(s.Nodes), last)
+		}
+		last = s.Version
+	}
+	wait.Wait()
+	if h.Pressure() != 999 {
+		t.Errorf("pressure is %v", h.Pressure())
+	}
+}
