@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
@@ -22,6 +23,7 @@ const (
 // Scratch is the memory that AffinityKey and SystemKey work in. Its zero value
 // is ready; one goroutine uses it at a time.
 type Scratch struct {
+	keys   [remembered]keyByName
 	text   [scratchLength]byte
 	digest xxhash.Digest
 }
@@ -42,7 +44,7 @@ type Scratch struct {
 // prompts the first counts.
 //
 // model is the model's canonical name, so that an alias does not change the
-// key; body must be what r was scanned from. Nothing is kept. A key that would
+// key; body must be what r was scanned from. Neither is kept. A key that would
 // be 0 is 1.
 func AffinityKey(dst *Scratch, model, body []byte, r *scan.Result) uint64 {
 	text := dst.text[:0]
@@ -59,11 +61,30 @@ func AffinityKey(dst *Scratch, model, body []byte, r *scan.Result) uint64 {
 	if len(text) == 0 {
 		return 0
 	}
+	return dst.remember(model, text)
+}
+
+// remembered is how many keys a Scratch keeps. A key is the same over all turns
+// of a conversation, and FNV takes a byte at a time: looking up a key of 512
+// characters by xxhash64 costs a quarter of making it.
+const remembered = 512
+
+// remember returns the key of model and text, from memory if it was made
+// lately. Two texts are taken for one when their 64-bit hashes agree.
+func (s *Scratch) remember(model, text []byte) uint64 {
+	name := xxhash.Sum64(text) ^ bits.RotateLeft64(xxhash.Sum64(model), 32)
+	place := &s.keys[name%remembered]
+	if place.name == name && place.key != 0 {
+		return place.key
+	}
 	h := uint64(fnvOffset)
 	h = fnv1a(h, model)
 	h = (h ^ ':') * fnvPrime
-	return nonZero(fmix64(fnv1a(h, text)))
+	*place = keyByName{name, nonZero(fmix64(fnv1a(h, text)))}
+	return place.key
 }
+
+type keyByName struct{ name, key uint64 }
 
 // SystemKey returns the key of prefix_hash with `key: system`: the whole
 // system message, else the first 512 characters of the first user message or
