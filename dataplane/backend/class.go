@@ -1,5 +1,10 @@
 package backend
 
+import (
+	"errors"
+	"syscall"
+)
+
 // Class says how a try at a node ended; what may be done next follows from it
 // alone. It is data, so that no code matches error texts.
 type Class uint8
@@ -25,17 +30,34 @@ const (
 	Silent
 	// MidStream: the node failed after bytes of its answer went to the client.
 	MidStream
+	// Local: this host could not connect (no descriptors, ports or memory); the
+	// node is not to blame, and another node would not fare better.
+	Local
+	// Deadline: the request took longer than it may; the node is not to blame.
+	Deadline
 	// ClientGone: the client left; the node is not to blame.
 	ClientGone
+
+	classes // their number
 )
 
-var classNames = [...]string{"ok", "refused", "stale", "reset", "malformed", "status", "error_event", "silent", "mid_stream", "client_gone"}
+// Classes is the number of classes, for tables by class.
+const Classes = int(classes)
+
+var classNames = [...]string{"ok", "refused", "stale", "reset", "malformed", "status", "error_event", "silent", "mid_stream", "local", "deadline", "client_gone"}
 
 // String returns the value of the label `reason` of warmpath_retries_total.
 func (c Class) String() string { return classNames[c] }
 
 // Blames reports whether the class counts as a failure of the node.
-func (c Class) Blames() bool { return c != OK && c != Stale && c != ClientGone }
+func (c Class) Blames() bool {
+	switch c {
+	case OK, Stale, Local, Deadline, ClientGone:
+		return false
+	default:
+		return true
+	}
+}
 
 // Lost reports whether the node died under the request, as opposed to giving
 // a bad answer or none. A request lost to a dead node moves once without
@@ -56,8 +78,30 @@ func (c Class) Retryable() bool {
 // ClientStatus is the status a client gets when a request ended in class c and
 // nothing else can be tried (design, section 11).
 func (c Class) ClientStatus() int {
-	if c == Silent {
+	switch c {
+	case Silent, Deadline:
 		return 504
+	case Local:
+		return 503
+	default:
+		return 502
 	}
-	return 502
+}
+
+// DialClass says what a failure to connect means. Running out of descriptors,
+// memory or ports, and whatever gnet finds wrong when it takes a connection
+// over, are this host's faults; all else is the node's or the way's to it.
+func DialClass(err error) Class {
+	var enroll *EnrollError
+	for _, own := range []error{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EAGAIN,
+	} {
+		if errors.Is(err, own) {
+			return Local
+		}
+	}
+	if errors.As(err, &enroll) {
+		return Local
+	}
+	return Refused
 }

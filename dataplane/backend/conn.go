@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
 )
 
 // Conn is one connection to a node. Loop-owned.
@@ -25,10 +26,37 @@ type Conn struct {
 	newer       *Conn // towards the most recently used idle one
 	older       *Conn
 	idle        bool
+	rested      bool // it was idle before
 }
 
-// Reused reports whether the connection served a request before this one.
-func (c *Conn) Reused() bool { return c.Served > 0 }
+// Reused reports whether the connection lay idle before this request, so that
+// its node may have closed it meanwhile.
+func (c *Conn) Reused() bool { return c.rested }
+
+// IdleSinceNs returns when the connection was last put into the pool.
+func (c *Conn) IdleSinceNs() int64 { return c.idleSinceNs }
+
+// Quiet reports whether nothing waits to be read on the connection: neither
+// bytes that no request asked for nor its end. What comes later cannot be told
+// from an answer.
+func (c *Conn) Quiet() bool {
+	var b [1]byte
+	_, _, err := unix.Recvfrom(c.Fd(), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return err == unix.EAGAIN
+}
+
+// EnrollError says that a connection was made, but its loop could not take it.
+type EnrollError struct {
+	Address string
+	Err     error
+}
+
+func (e *EnrollError) Error() string {
+	return fmt.Sprintf("enroll connection to node at %s: %v", e.Address, e.Err)
+}
+
+// Unwrap returns what gnet said.
+func (e *EnrollError) Unwrap() error { return e.Err }
 
 // Dialer connects to nodes for one loop.
 type Dialer struct {
@@ -65,10 +93,10 @@ func (d *Dialer) connect(c *Conn, address string, timeout time.Duration) error {
 	result, err := d.Loop.Enroll(gnet.NewContext(context.Background(), c), nc)
 	if err != nil {
 		_ = nc.Close()
-		return fmt.Errorf("enroll connection to node at %s: %w", address, err)
+		return &EnrollError{address, err}
 	}
 	if r := <-result; r.Err != nil {
-		return fmt.Errorf("enroll connection to node at %s: %w", address, r.Err)
+		return &EnrollError{address, r.Err}
 	}
 	return nil
 }

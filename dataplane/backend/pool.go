@@ -46,7 +46,7 @@ func (p *Pool) Put(c *Conn, nowNs int64) bool {
 	if l.n >= MaxIdle {
 		return false
 	}
-	c.idle, c.idleSinceNs = true, nowNs
+	c.idle, c.rested, c.idleSinceNs = true, true, nowNs
 	c.older, c.newer = l.newest, nil
 	if l.newest != nil {
 		l.newest.newer = c

@@ -12,12 +12,15 @@ func (v *view) gather(req *Request, match *Match, loads *Loads, out *Decision) [
 	out.Slot, out.Reason, out.TooLong = -1, ReasonNone, false
 	list := out.Candidates[:0]
 	r := v.roster(req.Model)
-	prompt := max(req.PromptTokens, 0)
+	prompt, least := max(req.PromptTokens, 0), req.LeastTokens
+	if least <= 0 {
+		least = prompt
+	}
 	for _, open := range r.open {
 		slot := int(open)
 		f := &v.nodes[slot]
 		inFlight := at(loads.Requests, slot)
-		if f.maxInFlight > 0 && inFlight >= f.maxInFlight || !fits(prompt, req.OutputTokens, f.maxModelLen) {
+		if f.maxInFlight > 0 && inFlight >= f.maxInFlight || !fits(least, req.OutputTokens, f.maxModelLen) {
 			continue
 		}
 		list = append(list, Candidate{
@@ -30,7 +33,7 @@ func (v *view) gather(req *Request, match *Match, loads *Loads, out *Decision) [
 	if len(list) == 0 {
 		// A node that is down today may fit the prompt tomorrow: only a prompt
 		// that no node in any state could take is too long.
-		out.TooLong = r.nodes > 0 && r.longest < math.MaxInt && !fits(prompt, req.OutputTokens, r.longest)
+		out.TooLong = r.nodes > 0 && r.longest < math.MaxInt && !fits(least, req.OutputTokens, r.longest)
 		return nil
 	}
 	return list

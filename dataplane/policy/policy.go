@@ -6,6 +6,7 @@ import "warmpath/dataplane/fleet"
 type Request struct {
 	Model        int    // index in Snapshot.Models; -1 = any node
 	PromptTokens int    // of the whole prompt, exact or estimated
+	LeastTokens  int    // the fewest it can have, for the context length; 0 = PromptTokens is exact
 	OutputTokens int    // max_tokens of the request; -1 = not given
 	AffinityKey  uint64 // 0 = the request has none
 	SystemKey    uint64 // key of the system message, else of the first user text; 0 = none

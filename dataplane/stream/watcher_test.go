@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bufio"
 	"bytes"
 	"io"
 	"net/http"
@@ -8,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"bufio"
 )
 
 // watch feeds a body in pieces of the given lengths, the rest at once.
@@ -76,10 +75,14 @@ func TestWatcherTable(t *testing.T) {
 		{"done", "data: [DONE]\n\n", with(func(s *seen) { s.Events, s.Done = 1, true })},
 		{"done with CRLF", "data: [DONE]\r\n\r\n", with(func(s *seen) { s.Events, s.Done = 1, true })},
 		{"a long line", "data: " + strings.Repeat("x", 1<<16) + "\n\n", events(1)},
-		{"usage", "data: {\"usage\":{\"prompt_tokens\":17,\"completion_tokens\":12,\"prompt_tokens_details\":{\"cached_tokens\": 16}}}\n\n",
-			seen{Events: 1, Cached: 16, Prompt: 17, Completed: 12}},
-		{"usage grows", "data: {\"usage\":{\"completion_tokens\":1}}\n\ndata: {\"usage\":{\"completion_tokens\":22}}\n\n",
-			seen{Events: 2, Cached: -1, Prompt: -1, Completed: 22}},
+		{
+			"usage", "data: {\"usage\":{\"prompt_tokens\":17,\"completion_tokens\":12,\"prompt_tokens_details\":{\"cached_tokens\": 16}}}\n\n",
+			seen{Events: 1, Cached: 16, Prompt: 17, Completed: 12},
+		},
+		{
+			"usage grows", "data: {\"usage\":{\"completion_tokens\":1}}\n\ndata: {\"usage\":{\"completion_tokens\":22}}\n\n",
+			seen{Events: 2, Cached: -1, Prompt: -1, Completed: 22},
+		},
 		{"usage null", "data: {\"usage\":{\"prompt_tokens\":3,\"cached_tokens\":null}}\n\n", seen{Events: 1, Cached: -1, Prompt: 3, Completed: -1}},
 		{"usage null after a number", "data: {\"prompt_tokens\":3}\n\ndata: {\"prompt_tokens\":null}\n\n", seen{Events: 2, Cached: -1, Prompt: 3, Completed: -1}},
 		{"usage in a text", "data: {\"text\":\"\\\"prompt_tokens\\\": 5\"}\n\n", events(1)},

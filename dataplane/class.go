@@ -1,0 +1,76 @@
+package dataplane
+
+import (
+	"warmpath/dataplane/wire"
+)
+
+// class is what a path and method mean to the router.
+type class struct {
+	prompt bool    // bears a prompt: routed by it
+	scans  bool    // its JSON body may name a model
+	local  local   // answered here
+	refuse *answer // refused with this
+}
+
+type local uint8
+
+const (
+	localNone local = iota
+	localModels
+	localHealth
+)
+
+// promptPaths are the routes whose body bears a prompt (design, section 4).
+var promptPaths = map[string]bool{
+	"/v1/chat/completions": true, "/v1/completions": true, "/v1/messages": true, "/v1/responses": true,
+	"/v1/embeddings": true, "/generate": true,
+	"/v1/chat/completions/render": true, "/v1/completions/render": true, "/v1/messages/count_tokens": true,
+	"/inference/v1/generate": true, "/tokenize": true, "/v1/tokenize": true,
+}
+
+// passedPaths are engines' routes outside /v1 and /v2 that are passed on by
+// load. Routes that change an engine (sleep, flush, adapters, weights) are not
+// among them: they are for the engine's operator, who can reach it directly.
+var passedPaths = map[string]bool{
+	"/detokenize": true, "/rerank": true, "/score": true, "/classify": true, "/pooling": true,
+	"/encode": true, "/invocations": true, "/version": true,
+}
+
+// refusedPaths lie under /v1 but change one engine for everybody.
+var refusedPaths = map[string]bool{
+	"/v1/load_lora_adapter": true, "/v1/unload_lora_adapter": true,
+}
+
+func classOf(r *wire.Request, head []byte) class {
+	path := r.Path.Of(head)
+	switch {
+	case promptPaths[string(path)]:
+		if r.Method == wire.MethodPost {
+			return class{prompt: true, scans: true}
+		}
+		if r.Method == wire.MethodOptions {
+			return class{}
+		}
+		if string(path) != "/v1/responses" {
+			return class{refuse: &errWantsPost}
+		}
+		return class{}
+	case string(path) == "/v1/models":
+		if r.Method == wire.MethodGet || r.Method == wire.MethodHead {
+			return class{local: localModels}
+		}
+		return class{refuse: &errWantsGet}
+	case string(path) == "/health":
+		return class{local: localHealth}
+	case refusedPaths[string(path)]:
+		return class{refuse: &errNoSuchPath}
+	case underVersion(path), passedPaths[string(path)]:
+		return class{scans: true}
+	}
+	return class{refuse: &errNoSuchPath}
+}
+
+// underVersion reports whether the path lies under /v1/ or /v2/.
+func underVersion(path []byte) bool {
+	return len(path) > 4 && path[0] == '/' && path[1] == 'v' && (path[2] == '1' || path[2] == '2') && path[3] == '/'
+}

@@ -1,0 +1,275 @@
+package dataplane
+
+import (
+	"context"
+
+	"github.com/panjf2000/gnet/v2"
+
+	"warmpath/dataplane/backend"
+	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/policy"
+	"warmpath/dataplane/tally"
+)
+
+// RequestKey labels warmpath_requests_total.
+type RequestKey struct {
+	Model, Node string
+	Code        int
+}
+
+// DecisionKey labels warmpath_decisions_total.
+type DecisionKey struct {
+	Policy string
+	Reason policy.Reason
+	Exact  Exactness
+	Prefix string // hit, miss, none
+}
+
+// NodeTally is what was counted about one node.
+type NodeTally struct {
+	FirstEvent   tally.Histogram // seconds from dispatch to first event
+	InterToken   tally.Histogram // seconds between events
+	CachedTokens uint64          // as the engine says
+	// For learning the node's prefill rate: uncached tokens, and the seconds to
+	// their first event, of requests that found no other prefill on the node.
+	PrefillTokens  uint64
+	PrefillSeconds float64
+}
+
+// OutputTally is what answers of one model say of their length.
+type OutputTally struct {
+	Tokens  uint64 // completion tokens of …
+	Answers uint64 // … so many answers that said them
+}
+
+// Totals is a copy of everything the loops have counted.
+type Totals struct {
+	Requests  map[RequestKey]uint64
+	Decisions map[DecisionKey]uint64
+	Nodes     map[string]*NodeTally
+	Duration  tally.Histogram // whole requests, seconds
+	Routing   tally.Histogram // last byte read to first byte out, seconds
+	MatchErr  tally.Histogram // |predicted - actual| cached tokens
+
+	PromptTokens  uint64
+	MatchedTokens [4]uint64              // by Exactness
+	Output        map[string]OutputTally // by model
+	Retries       map[backend.Class]uint64
+	BudgetEmpty   uint64
+	Pauses        uint64
+	NotesDropped  uint64
+
+	Clients        int64
+	NodeIdle       int
+	Active         int64
+	AcceptFailures uint64
+	Refused        uint64
+}
+
+var (
+	durationBounds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800}
+	firstBounds    = []float64{.001, .0025, .005, .01, .02, .04, .06, .08, .1, .15, .25, .4, .6, .8, 1, 1.5, 2.5, 5, 7.5, 10, 20, 40, 80, 160}
+	tokenBounds    = []float64{.001, .0025, .005, .0075, .01, .015, .02, .03, .04, .05, .075, .1, .15, .2, .3, .5, .75, 1, 2.5, 5, 10}
+	routingBounds  = []float64{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 3e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, .1}
+	matchBounds    = []float64{0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536}
+)
+
+// loopTally is what one loop counts. Loop-owned.
+type loopTally struct {
+	requests    tally.Counters[RequestKey]
+	decisions   tally.Counters[DecisionKey]
+	nodes       map[string]*NodeTally
+	bySlot      []*NodeTally
+	duration    tally.Histogram
+	routing     tally.Histogram
+	matchErr    tally.Histogram
+	prompt      uint64
+	matched     [4]uint64
+	output      tally.Counters[string] // completion tokens by model …
+	outputs     tally.Counters[string] // … and the answers that said them
+	retries     [backend.Classes]uint64
+	budgetEmpty uint64
+}
+
+func (t *loopTally) init() {
+	t.nodes = make(map[string]*NodeTally)
+	t.duration = tally.NewHistogram(durationBounds)
+	t.routing = tally.NewHistogram(routingBounds)
+	t.matchErr = tally.NewHistogram(matchBounds)
+}
+
+// refresh makes room for the nodes of snap, and forgets nodes that are gone
+// once there are more than a snapshot can hold.
+func (t *loopTally) refresh(snap *fleet.Snapshot) {
+	if len(t.nodes) > 2*fleet.MaxSlots {
+		clear(t.nodes)
+	}
+	t.bySlot = resize(t.bySlot, len(snap.Nodes))
+	for slot, n := range snap.Nodes {
+		if n == nil {
+			t.bySlot[slot] = nil
+			continue
+		}
+		p := t.nodes[n.Name]
+		if p == nil {
+			p = &NodeTally{FirstEvent: tally.NewHistogram(firstBounds), InterToken: tally.NewHistogram(tokenBounds)}
+			t.nodes[n.Name] = p
+		}
+		t.bySlot[slot] = p
+	}
+}
+
+// nodeTally returns the tally of the exchange's node, nil if it is gone.
+func (l *loop) nodeTally(x *exchange) *NodeTally {
+	s := x.node.Slot
+	if s >= len(l.tally.bySlot) || l.view.snap.Nodes[s] == nil || l.view.snap.Nodes[s].Generation != x.node.Generation {
+		return nil
+	}
+	return l.tally.bySlot[s]
+}
+
+// learnTokensMin is the least prefill that says something about a node's rate.
+const learnTokensMin = 256
+
+func (l *loop) firstEvent(x *exchange) {
+	t := l.nodeTally(x)
+	if t == nil {
+		return
+	}
+	after := seconds(x.firstEventNs - x.sentNs)
+	t.FirstEvent.Observe(after)
+	if uncached := int64(x.polReq.PromptTokens) - x.matched(x.node.Slot); x.alone && uncached >= learnTokensMin {
+		t.PrefillTokens += uint64(uncached)
+		t.PrefillSeconds += after
+	}
+}
+
+func (l *loop) nextEvent(x *exchange) {
+	if t := l.nodeTally(x); t != nil {
+		t.InterToken.Observe(seconds(l.now - x.lastTokenNs))
+	}
+}
+
+// count adds an ended exchange to the tallies and completes its record.
+func (l *loop) count(x *exchange) {
+	t := &l.tally
+	key := RequestKey{Code: x.status}
+	if x.snap != nil && x.model >= 0 {
+		key.Model = x.snap.Models[x.model].Name
+	}
+	if x.node != nil {
+		key.Node = x.node.Name
+	}
+	if x.status != 0 { // else the client left before it had asked for anything
+		t.requests.Add(key, 1)
+		t.duration.Observe(seconds(l.now - x.startNs))
+	}
+	if x.record.seq != 0 {
+		l.countDecision(x)
+		l.closeRecord(x)
+	}
+	if x.began && x.node != nil {
+		l.countUsage(x)
+	}
+}
+
+func (l *loop) countDecision(x *exchange) {
+	t := &l.tally
+	key := DecisionKey{Policy: x.set.Policy.Name(), Reason: x.decision.Reason, Exact: x.exact, Prefix: "none"}
+	if len(x.units) > 0 && x.decision.Slot >= 0 {
+		matched := uint64(x.matched(x.decision.Slot))
+		key.Prefix = "miss"
+		if matched > 0 {
+			key.Prefix = "hit"
+		}
+		t.matched[x.exact] += matched
+	}
+	t.prompt += uint64(x.polReq.PromptTokens)
+	t.decisions.Add(key, 1)
+}
+
+func (l *loop) countUsage(x *exchange) {
+	t := &l.tally
+	if n := x.watch.CompletionTokens; n >= 0 && x.model >= 0 {
+		name := x.snap.Models[x.model].Name
+		t.output.Add(name, uint64(n))
+		t.outputs.Add(name, 1)
+	}
+	cached := x.watch.CachedTokens
+	if cached < 0 {
+		return
+	}
+	if n := l.nodeTally(x); n != nil {
+		n.CachedTokens += uint64(cached)
+	}
+	diff := x.matched(x.node.Slot) - cached
+	t.matchErr.Observe(float64(max(diff, -diff)))
+}
+
+// Totals asks every loop for a copy of its tallies and adds them up. Any
+// goroutine may call it.
+func (d *Dataplane) Totals() Totals {
+	t := Totals{
+		Output: map[string]OutputTally{}, Requests: map[RequestKey]uint64{}, Decisions: map[DecisionKey]uint64{}, Nodes: map[string]*NodeTally{}, Retries: map[backend.Class]uint64{},
+		Duration: tally.NewHistogram(durationBounds), Routing: tally.NewHistogram(routingBounds), MatchErr: tally.NewHistogram(matchBounds),
+		Clients: d.clients.Load(), Active: d.active.Load(), AcceptFailures: d.accept.failed.Load(), Refused: d.accept.refused.Load(),
+	}
+	for _, l := range d.loops {
+		t.NotesDropped += l.notes.Dropped()
+		d.on(l, func() { t.add(l) })
+	}
+	return t
+}
+
+// add runs on the loop.
+func (t *Totals) add(l *loop) {
+	o := &l.tally
+	o.requests.MergeInto(t.Requests)
+	o.decisions.MergeInto(t.Decisions)
+	t.Duration.Merge(&o.duration)
+	t.Routing.Merge(&o.routing)
+	t.MatchErr.Merge(&o.matchErr)
+	t.PromptTokens += o.prompt
+	t.addOutput(o)
+	for i, n := range o.matched {
+		t.MatchedTokens[i] += n
+	}
+	for c, n := range o.retries {
+		if n > 0 {
+			t.Retries[backend.Class(c)] += n
+		}
+	}
+	t.BudgetEmpty += o.budgetEmpty
+	t.Pauses += l.pauses
+	t.NodeIdle += l.pool.Idle()
+	for name, n := range o.nodes {
+		sum := t.Nodes[name]
+		if sum == nil {
+			sum = &NodeTally{FirstEvent: tally.NewHistogram(firstBounds), InterToken: tally.NewHistogram(tokenBounds)}
+			t.Nodes[name] = sum
+		}
+		sum.FirstEvent.Merge(&n.FirstEvent)
+		sum.InterToken.Merge(&n.InterToken)
+		sum.CachedTokens += n.CachedTokens
+		sum.PrefillTokens += n.PrefillTokens
+		sum.PrefillSeconds += n.PrefillSeconds
+	}
+}
+
+func (t *Totals) addOutput(o *loopTally) {
+	tokens, answers := map[string]uint64{}, map[string]uint64{}
+	o.output.MergeInto(tokens)
+	o.outputs.MergeInto(answers)
+	for model, n := range answers {
+		sum := t.Output[model]
+		t.Output[model] = OutputTally{sum.Tokens + tokens[model], sum.Answers + n}
+	}
+}
+
+// runnable adapts f to gnet.
+func runnable(f func()) gnet.Runnable {
+	return gnet.RunnableFunc(func(context.Context) error {
+		f()
+		return nil
+	})
+}

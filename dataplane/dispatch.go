@@ -1,0 +1,291 @@
+package dataplane
+
+import (
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+
+	"warmpath/dataplane/backend"
+	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/policy"
+	"warmpath/dataplane/scan"
+	"warmpath/dataplane/wire"
+)
+
+// defaultPrefillRate is what a node is taken to prefill, in tokens a second,
+// until its rate is learned. It only bounds time-outs here.
+const defaultPrefillRate = 8000
+
+// dispatch sends the request to the node of the slot: counters up, note to the
+// indexer, connection, forward. All of it at once, so that the next decision
+// sees it.
+func (l *loop) dispatch(x *exchange, slot int, reason policy.Reason) {
+	n := x.snap.Nodes[slot]
+	x.node = n
+	x.tried[x.tries] = triedNode{n.Name, slot, backend.OK}
+	x.tries++
+	l.sentTo(x, reason)
+	x.raise()
+	l.note(x)
+	x.phase = phConnecting
+	c := l.takeConn(slot, n.Generation)
+	if x.tries == 1 { // what comes after a failure, or waits for a connection, is not routing
+		l.tally.routing.Observe(seconds(l.d.nowNs() - x.readNs))
+		x.routedNs = l.d.nowNs() - x.readNs
+	}
+	if c == nil {
+		l.connect(x)
+		return
+	}
+	l.send(x, c)
+}
+
+// freshNs is how long after its last use an idle connection is taken without
+// looking whether the node has closed it or said something unasked.
+const freshNs = int64(1e6)
+
+// takeConn returns an idle connection to the node on which nothing waits, nil
+// if there is none.
+func (l *loop) takeConn(slot int, generation uint32) *backend.Conn {
+	for {
+		c := l.pool.Take(slot, generation)
+		if c == nil || l.now-c.IdleSinceNs() < freshNs || c.Quiet() {
+			return c
+		}
+		l.closeNode(c)
+	}
+}
+
+// connectSlackNs is what a connection may take, beyond its time-out, from being
+// made to being on the loop. The dialer tells of every failure but one: gnet
+// gives up in silence when the kernel refuses the descriptor in its epoll set.
+const connectSlackNs = int64(1e9)
+
+// connect dials the exchange's node; nodeOpen or dialFailed goes on.
+func (l *loop) connect(x *exchange) {
+	x.phase = phConnecting
+	x.conn = &backend.Conn{Slot: x.node.Slot, Generation: x.node.Generation, Home: l, Owner: x}
+	x.sentNs = l.now
+	l.dialer.Dial(x.conn, x.node.Address, time.Duration(x.set.ConnectNs))
+	l.armExchange(x)
+}
+
+// raise counts the request on its node.
+func (x *exchange) raise() {
+	load := x.node.Load
+	x.load = load
+	x.prefill = max(int64(x.polReq.PromptTokens)-x.matched(x.node.Slot), 0)
+	x.total = int64(x.polReq.PromptTokens) + x.expectedOutput()
+	x.alone = load.PrefillTokens.Load() == 0
+	load.Requests.Add(1)
+	load.PrefillTokens.Add(x.prefill)
+	load.TotalTokens.Add(x.total)
+}
+
+// maxExpectedOutput bounds what a client's max_tokens adds to a node's count:
+// clients ask for more than any model writes.
+const maxExpectedOutput = 1 << 16
+
+// expectedOutput is the model's running mean, capped by what was asked for.
+func (x *exchange) expectedOutput() int64 {
+	mean := int64(0)
+	if x.model >= 0 && x.model < len(x.snap.Models) {
+		mean = int64(x.snap.Models[x.model].MeanOutput)
+	}
+	if asked := int64(x.polReq.OutputTokens); asked >= 0 && (mean == 0 || asked < mean) {
+		return min(asked, maxExpectedOutput)
+	}
+	return mean
+}
+
+// prefillDone lowers the count of prefill under way: the first event came.
+func (x *exchange) prefillDone() {
+	if x.load != nil && x.prefill != 0 {
+		x.load.PrefillTokens.Add(-x.prefill)
+		x.prefill = 0
+	}
+}
+
+// settle lowers what raise raised, exactly once, on the incarnation it was
+// raised on.
+func (x *exchange) settle() {
+	if x.load == nil {
+		return
+	}
+	x.prefillDone()
+	x.load.Requests.Add(-1)
+	x.load.TotalTokens.Add(-x.total)
+	x.load = nil
+}
+
+// note tells the indexer, and this loop's overlay, where the prompt goes.
+func (l *loop) note(x *exchange) {
+	if len(x.units) == 0 {
+		return
+	}
+	n := x.node
+	if l.overlay.seen(x.units[len(x.units)-1], n.Slot, n.Generation, l.now) {
+		return
+	}
+	if l.notes.put(Note{Slot: n.Slot, Generation: n.Generation, AtNs: l.now, Chain: x.units}) {
+		l.overlay.add(&l.notes, x.units, n.Slot)
+	}
+}
+
+// nodeOpen runs when a dialled connection is on the loop.
+func (l *loop) nodeOpen(c *backend.Conn, conn gnet.Conn) {
+	c.Conn = conn
+	x, _ := c.Owner.(*exchange)
+	if x == nil { // its request ended meanwhile; the next one may use it
+		if !l.pool.Put(c, l.now) {
+			l.closeNode(c)
+		}
+		return
+	}
+	l.send(x, c)
+}
+
+// dialFailed runs on the loop when a connection could not be made.
+func (l *loop) dialFailed(c *backend.Conn, err error) {
+	l.now = l.d.nowNs()
+	c.Closed = true
+	x, _ := c.Owner.(*exchange)
+	if x == nil {
+		return
+	}
+	c.Owner, x.conn = nil, nil
+	l.failed(x, backend.DialClass(err))
+}
+
+// send writes the request to its node in one write if it can be one.
+func (l *loop) send(x *exchange, c *backend.Conn) {
+	c.Owner, x.conn = x, c
+	x.phase = phWaiting
+	x.resp.Reset()
+	o := wire.RequestOptions{
+		PathPrefix:    x.node.PathPrefix,
+		Host:          x.node.Host,
+		ContentLength: -1,
+		RequestID:     x.requestID(),
+		Rank:          -1,
+	}
+	if x.req.Body != wire.BodyNone {
+		o.ContentLength = int64(len(x.data))
+	}
+	l.forwarded(x, &o)
+	l.out = wire.AppendRequestHead(l.out[:0], x.head, &x.req, &o)
+	x.sentNs = l.d.nowNs()
+	// From here on c may close under us: nodeClosed has moved x on then.
+	if len(x.data) <= joinBytes { // a copy of so little costs less than a second piece in the kernel
+		l.out = append(l.out, x.data...)
+		l.writeBoth(c.Conn, l.out, nil)
+	} else {
+		l.writeBoth(c.Conn, l.out, x.data)
+	}
+	if x.conn != c {
+		return
+	}
+	if len(x.data) > x.set.RetryBodyBytes {
+		x.data, x.bodyGone = nil, true
+	}
+	l.armExchange(x)
+}
+
+// forwarded says who the client is. What an untrusted peer claims of that is
+// replaced by its own address; a trusted proxy's word is kept and extended.
+func (l *loop) forwarded(x *exchange, o *wire.RequestOptions) {
+	c := x.client
+	f, claimed := x.req.Find(wire.FieldXForwardedFor)
+	trusted := len(x.set.TrustedSource) > 0 && x.set.trusts(c.source)
+	l.source = l.source[:0]
+	if claimed && trusted {
+		l.source = append(append(l.source, f.Value.Of(x.head)...), ", "...)
+	}
+	own := len(l.source)
+	l.source = c.source.AppendTo(l.source)
+	o.ForwardedFor = l.source
+	if _, ok := x.req.Find(wire.FieldXRealIP); ok && !trusted {
+		o.RealIP = l.source[own:]
+	}
+}
+
+// armExchange sets the client's timer to the exchange's next deadline.
+func (l *loop) armExchange(x *exchange) {
+	if at := x.deadline(); at > 0 {
+		l.wheel.arm(&x.client.timer, at)
+	} else {
+		x.client.timer.disarm()
+	}
+}
+
+// deadline returns when the exchange must have moved on; 0 = never.
+func (x *exchange) deadline() int64 {
+	at := int64(0)
+	earlier := func(fromNs, afterNs int64) {
+		if afterNs > 0 && (at == 0 || fromNs+afterNs < at) {
+			at = fromNs + afterNs
+		}
+	}
+	earlier(x.startNs, x.requestNs)
+	switch x.phase {
+	case phConnecting:
+		earlier(x.sentNs, x.set.ConnectNs+connectSlackNs)
+	case phWaiting, phHolding:
+		if x.found != nil && x.found.Stream == scan.True || x.phase == phHolding {
+			earlier(x.sentNs, x.firstEventLimit())
+		}
+	case phRelaying:
+		earlier(x.lastEventNs, x.set.IdleStreamNs)
+	}
+	return at
+}
+
+// firstEventLimit is the silence that a stream's node is allowed. With `auto`
+// it is max(configured floor, 3 × predicted), where the prediction is the
+// prefill queued there at this node's rate.
+func (x *exchange) firstEventLimit() int64 {
+	if !x.set.FirstAuto || x.load == nil {
+		return x.set.FirstEventNs
+	}
+	return max(x.set.FirstEventNs, int64(3e9*predictedSeconds(x.node)))
+}
+
+func predictedSeconds(n *fleet.Node) float64 {
+	rate := n.PrefillTokensPerSecond.Or(defaultPrefillRate)
+	if rate <= 0 {
+		rate = defaultPrefillRate
+	}
+	return float64(n.Load.PrefillTokens.Load()) / rate
+}
+
+// exchangeExpired runs when the deadline of a busy exchange came.
+func (l *loop) exchangeExpired(x *exchange) {
+	if at := x.deadline(); at == 0 || at > l.now {
+		l.armExchange(x)
+		return
+	}
+	over := x.requestNs > 0 && l.now >= x.startNs+x.requestNs
+	switch {
+	case over && x.began:
+		l.cut(x, backend.Deadline)
+	case over:
+		l.leave(x, backend.Deadline)
+		l.fail(x, &errRequestTimeout)
+	case x.phase == phRelaying && x.stalled:
+		l.cut(x, backend.ClientGone)
+	case x.phase == phRelaying:
+		l.cut(x, backend.MidStream)
+	case x.phase == phConnecting:
+		l.failed(x, backend.Local) // the connection was lost on its way to the loop
+	default:
+		l.failed(x, backend.Silent)
+	}
+}
+
+// closeNode closes a connection to a node at once.
+func (l *loop) closeNode(c *backend.Conn) {
+	c.Owner = nil
+	if !c.Closed && c.Conn != nil {
+		_ = l.el.Close(c.Conn)
+	}
+}

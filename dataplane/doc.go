@@ -1,0 +1,43 @@
+// Package dataplane serves requests. One gnet event loop owns everything that
+// a connection touches: buffers, pools, timers, tallies. The package imports
+// nothing of the control plane and goes on serving when that is dead.
+//
+// The life of a request, in the order of the files:
+//
+//	accept.go    our own listener hands the connection to a loop
+//	client.go    bytes come: head, body, next request; the only place that reads clients
+//	route.go     class, identify, match, decide
+//	dispatch.go  counters up, note to the indexer, connection to the node, forward
+//	relay.go     the answer: hold, relay, finish; the only place that reads nodes
+//	retry.go     what a failure leads to
+//	answer.go    answers of the router itself
+//	record.go    the decision record
+//
+// # States
+//
+// A client connection is in one state; an exchange (one request and its
+// answer) belongs to it from the first byte of a head to the end of the answer:
+//
+//	head ──► body ──► busy ──► head …
+//	  │        │        └────► draining (answer under way, then close)
+//	  └────────┴─────────────► lingering (error answered, reading on to drop) ──► closed
+//
+// An exchange that is busy is in one phase:
+//
+//	connecting ──► waiting ──► holding ──► relaying ──► over
+//	     ▲            │           │
+//	     └── retry ◄──┴───────────┘        no retry after a byte went to the client
+//
+// # Rules that keep it correct
+//
+//   - gnet's Write closes the connection inside the call when the socket is
+//     broken, and OnClose then runs under our stack. So after every write or
+//     close the code looks again at what it holds, and whoever ends an exchange
+//     does so through end, which is idempotent.
+//   - Counters of a node are raised in dispatch and lowered in settle, through
+//     the pointer that raised them, exactly once.
+//   - Spans borrow: spans of a request point into exchange.head, those of a
+//     response into exchange.respHead, both owned by the exchange until it ends.
+//     Slices from gnet's Next are used inside the callback only.
+//   - One clock reading a callback (loop.now) serves all of it.
+package dataplane

@@ -1,0 +1,206 @@
+package dataplane
+
+import (
+	"bytes"
+
+	"warmpath/dataplane/backend"
+	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/policy"
+	"warmpath/dataplane/prefix"
+	"warmpath/dataplane/scan"
+	"warmpath/dataplane/stream"
+	"warmpath/dataplane/wire"
+)
+
+// phase says what a busy exchange waits for.
+type phase uint8
+
+const (
+	phRequest    phase = iota // its request is not whole yet
+	phConnecting              // a connection to the node
+	phWaiting                 // the head of the node's answer
+	phHolding                 // the first event of a stream whose head is held
+	phRelaying                // the rest of the answer
+	phOver
+)
+
+const maxTries = 8 // how many tries a record and an exchange can name
+
+// exchange is one request and its answer. Loop-owned; reused through the
+// loop's free list, so that a warm loop allocates none. What is kept for its
+// memory stands in front; all else is in flow and forgotten at once.
+type exchange struct {
+	head     []byte // the request's head; spans of req point into it
+	data     []byte // its body, de-chunked
+	req      wire.Request
+	scanner  scan.Scanner
+	chain    prefix.TextChain
+	decision policy.Decision
+	respHead []byte // the answer's head; spans of resp point into it
+	resp     wire.Response
+	held     []byte // body bytes, in wire form, behind a held head
+	watch    stream.Watcher
+	flow
+}
+
+// flow is what an exchange knows of one request alone.
+type flow struct {
+	client    *client
+	set       *Settings
+	phase     phase
+	requestNs int64 // longest the request may take; 0 = no limit
+	class     class
+	body      wire.Body
+	scanning  bool
+	id        [maxRequestID]byte
+	idLen     int
+
+	// What was decided on it.
+	snap   *fleet.Snapshot
+	found  *scan.Result
+	model  int // in snap.Models; -1 = any node
+	units  []prefix.Hash
+	polReq policy.Request
+	exact  Exactness
+
+	// The try under way.
+	node       *fleet.Node
+	conn       *backend.Conn // nil while none is there
+	load       *fleet.Load   // what was raised; nil = settled
+	prefill    int64         // still raised in load.PrefillTokens
+	total      int64         // raised in load.TotalTokens
+	alone      bool          // nothing else had prefill on the node at dispatch
+	tries      int
+	tried      [maxTries]triedNode
+	paidTry    bool // this try is one that the retry budget pays for
+	lostNodes  int
+	bodyGone   bool  // too long to be held: no other try
+	sentNs     int64 // when the try was handed to the node, or its dialling began
+	stalled    bool  // its node is paused, and the client has taken nothing since the last look
+	waiting    int   // bytes that waited for the client then
+	respBody   wire.Body
+	dechunk    bool // the client speaks HTTP/1.0
+	clientKeep bool // the client's connection may go on after the answer
+	began      bool // a byte of an answer went to the client
+
+	// Times, in loop.now's terms. Zero = did not happen.
+	startNs, readNs, routedNs, firstEventNs, lastTokenNs int64
+	lastEventNs                                          int64 // when the node was last heard
+	eventsSeen                                           int
+
+	status  int
+	outcome backend.Class
+	record  recordRef
+}
+
+type triedNode struct {
+	name  string
+	slot  int
+	class backend.Class
+}
+
+func (l *loop) newExchange(c *client) *exchange {
+	var x *exchange
+	if n := len(l.idle); n > 0 {
+		x = l.idle[n-1]
+		l.idle = l.idle[:n-1]
+		l.idleBytes -= cap(x.data) + cap(x.held)
+	} else {
+		x = &exchange{}
+	}
+	x.client, c.x = c, x
+	x.set = l.d.settings.Load()
+	x.phase = phRequest
+	x.startNs = l.now
+	l.d.active.Add(1)
+	return x
+}
+
+// maxIdleExchanges bounds a loop's free list; an exchange holds a few KiB
+// besides its body buffer.
+const maxIdleExchanges = 1024
+
+// freeExchange gives x back. Nothing may hold it any more.
+func (l *loop) freeExchange(x *exchange) {
+	l.d.active.Add(-1)
+	if len(l.idle) >= maxIdleExchanges {
+		return
+	}
+	x.req.Reset()
+	x.resp.Reset()
+	x.scanner.Reset()
+	x.head, x.data = x.head[:0], l.keepSmall(x.data)
+	x.respHead, x.held = x.respHead[:0], l.keepSmall(x.held)
+	x.flow = flow{}
+	l.idle = append(l.idle, x)
+}
+
+// keepSmall keeps a buffer for the next exchange, within bounds.
+func (l *loop) keepSmall(b []byte) []byte {
+	if cap(b) > keptBodyBytes || l.idleBytes+cap(b) > keptBodiesBytes {
+		return nil
+	}
+	l.idleBytes += cap(b)
+	return b[:0]
+}
+
+// keepBody appends body bytes to the request's own buffer: the one copy that
+// is made of them.
+func (x *exchange) keepBody(b []byte) {
+	if need := x.req.ContentLength; len(x.data) == 0 && need > int64(cap(x.data)) {
+		// What the client announces is believed up to a bound; beyond it the
+		// buffer grows as bytes really come.
+		x.data = make([]byte, 0, min(need, max(2*int64(len(b)), 16<<10)))
+	}
+	x.data = append(x.data, b...)
+}
+
+// scan goes on with the pass over the body.
+func (x *exchange) scan(final bool) *scan.Error {
+	_, err := x.scanner.Scan(x.data, final)
+	return err
+}
+
+// requestID returns the id of the request: the client's, or ours.
+func (x *exchange) requestID() []byte { return x.id[:x.idLen] }
+
+// headRead takes what the head says. It returns an answer if the request is
+// refused for it.
+func (l *loop) headRead(x *exchange) *answer {
+	l.setID(x)
+	x.class = classOf(&x.req, x.head)
+	x.scanning = x.class.scans && x.req.Body != wire.BodyNone && isJSON(x)
+	x.clientKeep = x.req.KeepAlive
+	x.requestNs = x.set.RequestNs
+	if ns, ok := x.set.RequestNsByPath[string(x.req.Path.Of(x.head))]; ok {
+		x.requestNs = ns
+	}
+	x.dechunk = x.req.Minor == 0
+	if x.req.Body == wire.BodyLength && x.req.ContentLength > x.set.BodyBytes {
+		return errBodyTooLarge(x.set.BodyBytes)
+	}
+	return x.class.refuse
+}
+
+func (l *loop) setID(x *exchange) {
+	if f, ok := x.req.Find(wire.FieldXRequestID); ok {
+		if v := f.Value.Of(x.head); wire.ValidRequestID(v) && len(v) <= maxRequestID {
+			x.idLen = copy(x.id[:], v)
+			return
+		}
+	}
+	x.idLen = l.ids.next(x.id[:])
+}
+
+// isJSON reports whether the body can be read as JSON: its type does not say
+// otherwise and it is not compressed.
+func isJSON(x *exchange) bool {
+	if f, ok := x.req.Find(wire.FieldContentEncoding); ok && !bytes.EqualFold(f.Value.Of(x.head), []byte("identity")) {
+		return false
+	}
+	f, ok := x.req.Find(wire.FieldContentType)
+	if !ok || x.class.prompt {
+		return true // engines take the body of a prompt route as JSON whatever its type says
+	}
+	return bytes.Contains(f.Value.Of(x.head), []byte("json"))
+}

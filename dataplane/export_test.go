@@ -1,0 +1,73 @@
+package dataplane
+
+import "warmpath/dataplane/backend"
+
+// AheadBytesMax is the bound of what a client sends ahead.
+const AheadBytesMax = aheadBytesMax
+
+// RaceEnabled says that allocations cannot be counted.
+const RaceEnabled = raceEnabled
+
+// HoldLoop stops the first loop until the function it returns is called, so
+// that a test can let things happen behind its back.
+func (d *Dataplane) HoldLoop() (release func()) {
+	held, resume, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		d.on(d.loops[0], func() {
+			close(held)
+			<-resume
+		})
+	}()
+	<-held
+	return func() {
+		close(resume)
+		<-done
+	}
+}
+
+// Bytes is what the loops hold for their clients.
+type Bytes struct {
+	SentAhead int // requests sent ahead
+	Outbound  int // answers that clients have not taken
+	Request   int // bodies
+	Idle      int // exchanges on the free lists
+}
+
+// Held returns what the loops hold now.
+func (d *Dataplane) Held() (b Bytes) {
+	for _, l := range d.loops {
+		d.on(l, func() {
+			b.Idle += len(l.idle)
+			for c := l.open.first; c != nil; c = c.next {
+				b.SentAhead += len(c.in)
+				b.Outbound += c.conn.OutboundBuffered()
+				if c.x != nil {
+					b.Request += len(c.x.data)
+				}
+			}
+		})
+	}
+	return b
+}
+
+// Retrying returns how many tries the budget pays for now.
+func (d *Dataplane) Retrying() int64 { return d.retrying.Load() }
+
+// Leftovers returns how many slow connections, draining clients and open
+// clients the loops still know of.
+func (d *Dataplane) Leftovers() (slow, draining, open int) {
+	for _, l := range d.loops {
+		d.on(l, func() {
+			slow += len(l.slow)
+			draining += len(l.draining)
+			for c := l.open.first; c != nil; c = c.next {
+				open++
+			}
+		})
+	}
+	return slow, draining, open
+}
+
+// ClassWhat says what answers tell of a class.
+func ClassWhat(c backend.Class) string { return classWhat[c] }

@@ -1,0 +1,199 @@
+package dataplane
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+
+	"warmpath/dataplane/backend"
+	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/index"
+	"warmpath/dataplane/policy"
+	"warmpath/dataplane/prefix"
+)
+
+// loop is one event loop and all that it owns. Fields are loop-owned unless
+// their group says otherwise.
+type loop struct {
+	d  *Dataplane
+	id int
+	el gnet.EventLoop
+
+	// shared: typed atomics
+	clients atomic.Int64 // connections given to this loop and not closed
+	ticking atomic.Bool  // a tick waits in the loop's queue
+	notes   NoteRing
+
+	now    int64 // ns since d.started, read once a callback
+	wheel  wheel
+	pause  pauser
+	pool   backend.Pool
+	dialer backend.Dialer
+
+	open      clientList      // clients, for draining
+	draining  []*client       // clients that wait for their output to drain
+	spare     []*client       // memory of the other draining list
+	idleBytes int             // of the buffers in idle
+	idle      []*exchange     // free list
+	out       []byte          // scratch of one write
+	source    []byte          // scratch of X-Forwarded-For
+	slow      []*backend.Conn // paused, because their clients are slow
+	pauses    uint64
+	vec       [2][]byte    // scratch of one writev
+	view      view         // what depends on snapshot and settings alone
+	match     matchScratch // of one decision
+	overlay   overlay
+	cursor    uint64 // decisions made; for round_robin
+	random    uint64 // state of the generator
+	ids       idSource
+	tally     loopTally
+	records   recordRing
+	answers   answerCache
+}
+
+// view caches what follows from a snapshot and a Settings.
+type view struct {
+	snap     *fleet.Snapshot
+	set      *Settings
+	prepared policy.Prepared
+	needs    policy.Needs
+	live     index.SlotSet // slots whose entries count
+}
+
+// matchScratch is the input of one decision. Slices have a place a slot.
+type matchScratch struct {
+	units  []uint32
+	match  policy.Match
+	loads  policy.Loads
+	inputs policy.Inputs
+	prefix prefix.Scratch
+}
+
+func newLoop(d *Dataplane, id int, el gnet.EventLoop) *loop {
+	l := &loop{d: d, id: id, el: el}
+	l.notes.bell = d.bell
+	l.now = d.nowNs()
+	l.wheel.init(l.now)
+	l.random = uint64(time.Now().UnixNano())*2 + 1
+	l.ids.init()
+	l.records.init(max(d.opt.Decisions/max(d.opt.Loops, 1), 1))
+	l.tally.init()
+	l.dialer = backend.Dialer{
+		Loop:   el,
+		Failed: l.dialFailed,
+	}
+	return l
+}
+
+// refresh loads the snapshot and the settings in force and prepares for them.
+func (l *loop) refresh() *view {
+	snap, set := l.d.opt.Fleet.Load(), l.d.settings.Load()
+	v := &l.view
+	if v.snap == snap && v.set == set {
+		return v
+	}
+	v.snap, v.set = snap, set
+	v.prepared, v.needs = set.Policy.Prepare(snap), set.Policy.Needs()
+	v.live.Reset()
+	for slot, n := range snap.Nodes {
+		if n != nil {
+			v.live.Add(slot)
+		}
+	}
+	m := &l.match
+	m.units = resize(m.units, len(snap.Nodes))
+	m.match.Tokens = resize(m.match.Tokens, len(snap.Nodes))
+	m.match.PrefixHolder = resize(m.match.PrefixHolder, len(snap.Nodes))
+	m.loads.Requests = resize(m.loads.Requests, len(snap.Nodes))
+	m.loads.PrefillTokens = resize(m.loads.PrefillTokens, len(snap.Nodes))
+	m.loads.TotalTokens = resize(m.loads.TotalTokens, len(snap.Nodes))
+	l.tally.refresh(snap)
+	return v
+}
+
+func resize[T any](s []T, n int) []T {
+	if n <= cap(s) {
+		return s[:n]
+	}
+	return make([]T, n)
+}
+
+// nextRandom is xorshift64* (Vigna, 2016): enough for tie-breaks and two choices.
+func (l *loop) nextRandom() uint64 {
+	x := l.random
+	x ^= x >> 12
+	x ^= x << 25
+	x ^= x >> 27
+	l.random = x
+	return x * 2685821657736338717
+}
+
+// wakeForTick asks the loop to run its tick, unless one waits already.
+func (l *loop) wakeForTick() {
+	if l.ticking.Swap(true) {
+		return
+	}
+	_ = l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+		l.ticking.Store(false)
+		l.now = l.d.nowNs()
+		l.onTick()
+		return nil
+	}))
+}
+
+func (l *loop) onTick() {
+	l.wheel.advance(l.now)
+	if idle := l.d.settings.Load().IdleNodeNs; idle > 0 {
+		l.pool.Expire(l.now-idle, l.closeNode)
+	}
+	l.checkDraining()
+}
+
+// OnOpen is gnet's: a connection that accept.go or backend.Dialer enrolled, or
+// one of the private ones.
+func (d *Dataplane) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	switch v := c.Context().(type) {
+	case *client:
+		v.loop.now = d.nowNs()
+		v.loop.openClient(v, c)
+	case *backend.Conn:
+		l := v.Home.(*loop)
+		l.now = d.nowNs()
+		l.nodeOpen(v, c)
+	default:
+		d.wakeups <- c
+	}
+	return nil, gnet.None
+}
+
+// OnTraffic is gnet's: bytes came.
+func (d *Dataplane) OnTraffic(c gnet.Conn) gnet.Action {
+	switch v := c.Context().(type) {
+	case *client:
+		v.loop.now = d.nowNs()
+		v.loop.clientTraffic(v)
+	case *backend.Conn:
+		l := v.Home.(*loop)
+		l.now = d.nowNs()
+		l.nodeTraffic(v)
+	default:
+		_, _ = c.Discard(-1)
+	}
+	return gnet.None
+}
+
+// OnClose is gnet's: the connection ended, by its peer, by an error or by us.
+func (d *Dataplane) OnClose(c gnet.Conn, err error) gnet.Action {
+	switch v := c.Context().(type) {
+	case *client:
+		v.loop.now = d.nowNs()
+		v.loop.clientClosed(v)
+	case *backend.Conn:
+		l := v.Home.(*loop)
+		l.now = d.nowNs()
+		l.nodeClosed(v, err)
+	}
+	return gnet.None
+}

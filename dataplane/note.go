@@ -1,0 +1,126 @@
+package dataplane
+
+import (
+	"sync/atomic"
+
+	"warmpath/dataplane/prefix"
+)
+
+// Note says that a prompt was sent to a node: its units are held there from
+// now on. Chain is borrowed until the function that got the Note returns.
+type Note struct {
+	Slot       int
+	Generation uint32
+	AtNs       int64
+	Chain      []prefix.Hash
+}
+
+const (
+	noteRingWords  = 1 << 18 // 2 MiB a loop: a thousand notes of 64k-token prompts
+	noteHeadWords  = 3
+	noteSlotShift  = 32
+	noteLengthMask = 1<<32 - 1
+)
+
+// NoteRing carries notes from one loop to the indexer: a single-producer,
+// single-consumer ring of words. When it is full a note is dropped and
+// counted, for a lost note costs a cache hit and a wait would cost a request.
+//
+// Proof of safety: head is written by the producer only and tail by the
+// consumer only. The producer writes words in [head, head+n) before it stores
+// head, and the consumer reads them after it loaded that head (the store and
+// the load are atomic, hence ordered); the producer overwrites a word only
+// after it loaded a tail beyond it, which the consumer stored after reading.
+type NoteRing struct {
+	words [noteRingWords]uint64
+
+	bell *Doorbell // immutable
+
+	head    atomic.Uint64 // producer-owned: words ever written
+	dropped atomic.Uint64 // producer-owned
+	_       [48]byte
+	tail    atomic.Uint64 // consumer-owned: words ever read
+}
+
+// Dropped returns how many notes found the ring full.
+func (r *NoteRing) Dropped() uint64 { return r.dropped.Load() }
+
+// put appends a note, false if it was dropped. Producer only.
+func (r *NoteRing) put(n Note) bool {
+	head, need := r.head.Load(), uint64(noteHeadWords+len(n.Chain))
+	if head+need-r.tail.Load() > noteRingWords {
+		r.dropped.Add(1)
+		return false
+	}
+	r.set(head, uint64(n.Slot)<<noteSlotShift|uint64(len(n.Chain)))
+	r.set(head+1, uint64(n.Generation))
+	r.set(head+2, uint64(n.AtNs))
+	for i, h := range n.Chain {
+		r.set(head+noteHeadWords+uint64(i), uint64(h))
+	}
+	r.head.Store(head + need) // publishes the words above
+	r.bell.ring()
+	return true
+}
+
+// Doorbell wakes the one consumer of all rings. A consumer that is awake costs
+// a producer one atomic load.
+//
+// No wake-up is lost: the consumer stores asleep and then looks at the rings
+// once more before it waits; a producer stores its head and then loads asleep.
+// Both are sequentially consistent, so at least one of them sees the other.
+type Doorbell struct {
+	asleep atomic.Bool
+	rung   chan struct{}
+}
+
+func newDoorbell() *Doorbell { return &Doorbell{rung: make(chan struct{}, 1)} }
+
+func (b *Doorbell) ring() {
+	if b.asleep.Load() && b.asleep.CompareAndSwap(true, false) {
+		select {
+		case b.rung <- struct{}{}:
+		default: // it is being woken already
+		}
+	}
+}
+
+// Sleep says that the consumer is about to wait on the channel it returns. It
+// must look at the rings once more before it does.
+func (b *Doorbell) Sleep() <-chan struct{} {
+	b.asleep.Store(true)
+	return b.rung
+}
+
+// Wake says that the consumer looks at the rings by itself again.
+func (b *Doorbell) Wake() { b.asleep.Store(false) }
+
+func (r *NoteRing) set(at, v uint64) { r.words[at&(noteRingWords-1)] = v }
+
+func (r *NoteRing) get(at uint64) uint64 { return r.words[at&(noteRingWords-1)] }
+
+// pending reports whether notes wait to be applied. Producer only.
+func (r *NoteRing) pending() bool { return r.tail.Load() != r.head.Load() }
+
+// Take applies one note and frees its words, false if there is none. Consumer
+// only; scratch is reused for the chain and returned grown.
+func (r *NoteRing) Take(scratch []prefix.Hash, apply func(Note)) ([]prefix.Hash, bool) {
+	tail := r.tail.Load()
+	if tail == r.head.Load() {
+		return scratch, false
+	}
+	first := r.get(tail)
+	length := first & noteLengthMask
+	scratch = scratch[:0]
+	for i := range length {
+		scratch = append(scratch, prefix.Hash(r.get(tail+noteHeadWords+i)))
+	}
+	apply(Note{
+		Slot:       int(first >> noteSlotShift),
+		Generation: uint32(r.get(tail + 1)),
+		AtNs:       int64(r.get(tail + 2)),
+		Chain:      scratch,
+	})
+	r.tail.Store(tail + noteHeadWords + length) // after apply: the overlay may forget them now
+	return scratch, true
+}

@@ -1,0 +1,68 @@
+package dataplane
+
+import (
+	"warmpath/dataplane/index"
+	"warmpath/dataplane/prefix"
+)
+
+const (
+	overlaySlots = 1 << 14 // units; direct-mapped, a collision forgets the older one
+	recentSlots  = 1 << 10
+	recentNs     = int64(1e9) // the resolution of "recently used" that the index needs
+)
+
+// overlay is what a loop dispatched and the indexer has not applied yet, so
+// that a burst of the same new prefix finds its node at once. It is asked only
+// while notes are pending. Loop-owned.
+type overlay struct {
+	units  [overlaySlots]overlayUnit
+	recent [recentSlots]recentChain
+}
+
+type overlayUnit struct {
+	hash prefix.Hash
+	slot int32
+	end  uint32 // low bits of the ring's head after the note: applied when tail is there
+}
+
+type recentChain struct {
+	last prefix.Hash
+	slot int
+	gen  uint32
+	atNs int64
+}
+
+// seen reports whether this very chain went to this very node less than a
+// second ago; then the index already knows it and it need not be told again.
+func (o *overlay) seen(last prefix.Hash, slot int, gen uint32, nowNs int64) bool {
+	r := &o.recent[uint64(last)&(recentSlots-1)]
+	if r.last == last && r.slot == slot && r.gen == gen && nowNs-r.atNs < recentNs {
+		return true
+	}
+	*r = recentChain{last, slot, gen, nowNs}
+	return false
+}
+
+// add remembers the units of a note that was just put into ring.
+func (o *overlay) add(ring *NoteRing, chain []prefix.Hash, slot int) {
+	end := uint32(ring.head.Load())
+	for _, h := range chain {
+		o.units[uint64(h)&(overlaySlots-1)] = overlayUnit{h, int32(slot), end}
+	}
+}
+
+// extend lets units[slot], the number of leading units held, grow by what is
+// pending. A note may outlive its node: only slots of live count.
+func (o *overlay) extend(ring *NoteRing, chain []prefix.Hash, longest int, live *index.SlotSet, units []uint32) {
+	tail := uint32(ring.tail.Load())
+	for i, h := range chain {
+		u := &o.units[uint64(h)&(overlaySlots-1)]
+		pending := u.hash == h && int32(u.end-tail) > 0 && live.Has(int(u.slot))
+		if pending && units[u.slot] == uint32(i) {
+			units[u.slot]++
+		}
+		if !pending && i >= longest {
+			return
+		}
+	}
+}

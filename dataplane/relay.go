@@ -1,0 +1,335 @@
+package dataplane
+
+import (
+	"errors"
+	"io"
+
+	"warmpath/dataplane/backend"
+	"warmpath/dataplane/wire"
+)
+
+// nodeTraffic takes what came from a node.
+func (l *loop) nodeTraffic(c *backend.Conn) {
+	b, _ := c.Next(-1)
+	x, _ := c.Owner.(*exchange)
+	if x == nil {
+		// Bytes on an idle connection belong to no request; the next one must
+		// not get them.
+		l.closeNode(c)
+		return
+	}
+	switch x.phase {
+	case phWaiting:
+		l.answerTraffic(x, c, b)
+	case phHolding:
+		l.hold(x, b)
+	default:
+		l.relay(x, b)
+	}
+}
+
+// answerTraffic takes bytes of the head of an answer, and what follows it.
+func (l *loop) answerTraffic(x *exchange, c *backend.Conn, b []byte) {
+	if len(c.In) > 0 {
+		c.In = append(c.In, b...)
+		b = c.In
+	}
+	for {
+		n, err := x.resp.Parse(b, &x.set.Head, x.req.Method)
+		if err != nil {
+			l.failed(x, backend.Malformed)
+			return
+		}
+		if n == 0 {
+			c.In = append(c.In[:0], b...)
+			return
+		}
+		if x.resp.Status >= 200 {
+			x.respHead = append(x.respHead[:0], b[:n]...)
+			b = b[n:]
+			break
+		}
+		l.interim(x, b[:n])
+		if c.Owner != x {
+			return
+		}
+		x.resp.Reset()
+		b = b[n:]
+	}
+	c.In = c.In[:0]
+	l.answerBegins(x, b)
+}
+
+// interim passes a 1xx on (RFC 9110, section 15.2), except 100, which the
+// router has answered itself. It is no part of the answer: another node may
+// still be tried.
+func (l *loop) interim(x *exchange, head []byte) {
+	if x.resp.Status == 100 || x.req.Minor == 0 {
+		return
+	}
+	l.out = wire.AppendResponseHead(l.out[:0], head, &x.resp, &wire.ResponseOptions{
+		Minor: x.req.Minor, KeepAlive: true, DurationSeconds: -1, ContentLength: -1,
+	})
+	l.write(x.client, l.out)
+}
+
+// answerBegins decides on the head of an answer: try elsewhere, hold or relay.
+func (l *loop) answerBegins(x *exchange, b []byte) {
+	x.respBody.Start(x.resp.Body, x.resp.ContentLength)
+	x.watch.Reset()
+	if failureStatus(x.resp.Status) && l.mayTryNext(x) {
+		l.leave(x, backend.Status)
+		if l.tryNext(x, backend.Status) {
+			return
+		}
+		l.fail(x, nodeAnswer(backend.Status, x))
+		return
+	}
+	x.status = x.resp.Status
+	x.lastEventNs = l.now
+	if x.resp.EventStream && x.status == 200 && x.set.HoldHead {
+		x.phase = phHolding
+		x.held = x.held[:0]
+		l.hold(x, b)
+		return
+	}
+	l.begin(x, b)
+}
+
+// failureStatus reports whether a status says that the node failed.
+func failureStatus(status int) bool {
+	return status == 500 || status == 502 || status == 503 || status == 504
+}
+
+// mayTryNext reports whether a node's 5xx could be replaced by another's
+// answer; else it is passed on as it is.
+func (l *loop) mayTryNext(x *exchange) bool {
+	return l.nextSlot(x) >= 0 && l.d.retrying.Load() < l.budget(x)
+}
+
+// consume moves the state of the answer's body over b, and returns how much
+// of b belongs to it.
+func (x *exchange) consume(b []byte) (used int, err *wire.Error) {
+	for used < len(b) && !x.respBody.Done() {
+		data, n, err := x.respBody.Next(b[used:])
+		if d := data.Of(b[used:]); len(d) > 0 {
+			if x.resp.EventStream {
+				x.watch.Feed(d)
+			} else {
+				x.watch.Usage(d)
+			}
+		}
+		used += n
+		if err != nil {
+			return used, err
+		}
+	}
+	return used, nil
+}
+
+// hold keeps the start of a stream until its first event: engines send 200
+// within milliseconds, and until the event another node can still be tried.
+func (l *loop) hold(x *exchange, b []byte) {
+	used, err := x.consume(b)
+	x.held = append(x.held, b[:used]...)
+	switch {
+	case err != nil:
+		l.failed(x, backend.Malformed)
+	case x.watch.FailedFirst && l.mayTryNext(x):
+		l.failed(x, backend.ErrorEvent)
+	case x.watch.Events > 0 || x.watch.Failed || x.respBody.Done() || len(x.held) > heldStreamBytes:
+		l.release(x, used < len(b))
+	default:
+		l.armExchange(x)
+	}
+}
+
+// release lets a held answer go to the client.
+func (l *loop) release(x *exchange, more bool) {
+	c := x.conn
+	l.events(x)
+	if !l.sendHead(x, x.held) || c.Owner != x {
+		return
+	}
+	l.goOn(x, more)
+}
+
+// begin starts the answer with the body bytes that came with its head.
+func (l *loop) begin(x *exchange, b []byte) {
+	c := x.conn
+	used, err := x.consume(b)
+	if err != nil && used == 0 {
+		l.failed(x, backend.Malformed)
+		return
+	}
+	l.events(x)
+	if !l.sendHead(x, b[:used]) || c.Owner != x {
+		return
+	}
+	if err != nil {
+		l.cut(x, backend.MidStream)
+		return
+	}
+	l.goOn(x, used < len(b))
+}
+
+// sendHead writes the answer's head and the first bytes of its body, in wire
+// form. It reports whether the client is still there.
+func (l *loop) sendHead(x *exchange, body []byte) bool {
+	o := wire.ResponseOptions{
+		Minor:           x.req.Minor,
+		KeepAlive:       x.clientKeep && !l.d.draining.Load(),
+		RequestID:       x.requestID(),
+		RoutedTo:        x.node.NameBytes,
+		DurationSeconds: -1,
+		Chunked:         x.resp.Body == wire.BodyChunked && !x.dechunk,
+		ContentLength:   -1,
+	}
+	if !x.resp.EventStream {
+		o.DurationSeconds = float64(l.now-x.startNs) * 1e-9
+	}
+	x.clientKeep = o.KeepAlive && !o.MustClose(&x.resp)
+	o.KeepAlive = x.clientKeep
+	x.began, x.phase = true, phRelaying
+	l.out = wire.AppendResponseHead(l.out[:0], x.respHead, &x.resp, &o)
+	if x.unchunks() {
+		l.out = appendUnchunked(l.out, body)
+		return l.write(x.client, l.out)
+	}
+	c := x.client
+	if len(body) <= joinBytes {
+		l.out = append(l.out, body...)
+		body = nil
+	}
+	l.writeBoth(c.conn, l.out, body)
+	return c.state != stClosed
+}
+
+// unchunks reports whether a chunked answer goes to a client that knows no
+// chunks.
+func (x *exchange) unchunks() bool { return x.dechunk && x.resp.Body == wire.BodyChunked }
+
+// relay passes on bytes of an answer that has begun.
+func (l *loop) relay(x *exchange, b []byte) {
+	c := x.conn
+	used, err := 0, (*wire.Error)(nil)
+	if x.unchunks() {
+		used, err = l.relayUnchunked(x, b)
+	} else {
+		used, err = x.consume(b)
+		l.write(x.client, b[:used])
+	}
+	if c.Owner != x { // the client left under the write
+		return
+	}
+	if err != nil {
+		l.cut(x, backend.MidStream)
+		return
+	}
+	l.events(x)
+	l.goOn(x, used < len(b))
+}
+
+// goOn looks whether the answer is whole, and whether the client keeps up.
+func (l *loop) goOn(x *exchange, more bool) {
+	if x.respBody.Done() {
+		l.finish(x, !more)
+		return
+	}
+	x.lastEventNs = l.now
+	l.armExchange(x)
+	if x.client.conn.OutboundBuffered() > pauseAboveBytes {
+		l.pauseNode(x)
+	}
+}
+
+// events notes the times of events that just came.
+func (l *loop) events(x *exchange) {
+	if !x.resp.EventStream {
+		x.prefillDone()
+		return
+	}
+	if x.watch.Events == x.eventsSeen {
+		return
+	}
+	x.eventsSeen = x.watch.Events
+	if x.firstEventNs == 0 {
+		x.firstEventNs = l.now
+		x.prefillDone()
+		l.firstEvent(x)
+	} else {
+		l.nextEvent(x)
+	}
+	x.lastTokenNs = l.now
+}
+
+// finish ends an exchange whose answer is whole. The node's connection is kept
+// if both sides may use it again.
+func (l *loop) finish(x *exchange, clean bool) {
+	c, client, keep := x.conn, x.client, x.clientKeep
+	x.outcome = backend.OK
+	switch {
+	case x.watch.Failed:
+		x.outcome = backend.ErrorEvent // an error inside a 200 stream is a failure of the node; leave blames it
+	case failureStatus(x.status):
+		x.outcome = backend.Status // passed on, as nobody else could be asked
+	default:
+		x.load.Successes.Add(1)
+		if x.load.Consecutive.Load() != 0 {
+			x.load.Consecutive.Store(0)
+		}
+	}
+	x.tried[x.tries-1].class = x.outcome
+	if c != nil {
+		x.conn, c.Owner = nil, nil
+		c.Served++
+		l.resumeNode(c)
+		// A request whose end the node has not read yet (an early answer)
+		// would run into the next one.
+		if clean && x.resp.KeepAlive && c.OutboundBuffered() == 0 && l.pool.Put(c, l.now) {
+			c.In = c.In[:0]
+		} else {
+			l.closeNode(c)
+		}
+	}
+	l.leave(x, x.outcome)
+	l.over(x)
+	l.requestDone(client, keep)
+}
+
+// nodeClosed runs once for every connection to a node that ended.
+func (l *loop) nodeClosed(c *backend.Conn, err error) {
+	// A paused connection is told of nothing but failures; and when the loops
+	// end they close in any order.
+	broken := c.Paused || l.d.stopping.Load() || err != nil && !errors.Is(err, io.EOF)
+	c.Closed = true
+	l.pool.Remove(c)
+	x, _ := c.Owner.(*exchange)
+	if x == nil {
+		return
+	}
+	c.Owner, x.conn = nil, nil
+	switch x.phase {
+	case phWaiting:
+		class := backend.Reset
+		if c.Reused() && len(c.In) == 0 {
+			class = backend.Stale
+		}
+		l.failed(x, class)
+	case phHolding:
+		if broken || x.respBody.End() != nil {
+			l.failed(x, backend.Reset)
+			return
+		}
+		l.events(x)
+		if client := x.client; l.sendHead(x, x.held) && client.x == x {
+			l.finish(x, false)
+		}
+	default:
+		if broken || x.respBody.End() != nil {
+			l.cut(x, backend.MidStream)
+			return
+		}
+		l.finish(x, false)
+	}
+}

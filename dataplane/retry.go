@@ -1,0 +1,182 @@
+package dataplane
+
+import (
+	"warmpath/dataplane/backend"
+	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/policy"
+)
+
+// failed runs when the try under way ended without an answer that may be
+// passed on: the next alternative, or an answer of our own.
+func (l *loop) failed(x *exchange, class backend.Class) {
+	if x.began {
+		l.cut(x, backend.MidStream)
+		return
+	}
+	l.leave(x, class)
+	if l.tryNext(x, class) {
+		return
+	}
+	l.fail(x, nodeAnswer(class, x))
+}
+
+// leave ends the try under way: counters settled, the node blamed or not, its
+// connection closed. The exchange has no node then.
+func (l *loop) leave(x *exchange, class backend.Class) {
+	if x.tries > 0 {
+		x.tried[x.tries-1].class = class
+	}
+	if x.load != nil && class.Blames() {
+		blame(x.load, class)
+	}
+	x.settle()
+	if x.paidTry {
+		x.paidTry = false
+		l.d.retrying.Add(-1)
+	}
+	if c := x.conn; c != nil {
+		x.conn = nil
+		l.closeNode(c)
+	}
+}
+
+// blame counts a failure of a node.
+func blame(load *fleet.Load, class backend.Class) {
+	load.Failures.Add(1)
+	load.Consecutive.Add(1)
+	switch class {
+	case backend.Refused:
+		load.Refused.Add(1)
+	case backend.Reset, backend.MidStream:
+		load.Resets.Add(1)
+	case backend.Silent:
+		load.Silent.Add(1)
+	default:
+		load.ServerFails.Add(1)
+	}
+}
+
+// tryNext sends the request to its next alternative, if its failure allows it.
+func (l *loop) tryNext(x *exchange, class backend.Class) bool {
+	if class.Lost() && class != backend.Stale {
+		x.lostNodes++
+	}
+	if !class.Retryable() || x.client.state == stClosed {
+		return false
+	}
+	if class == backend.Stale {
+		return !x.bodyGone && l.tryAgain(x)
+	}
+	slot := l.nextSlot(x)
+	if slot < 0 {
+		return false
+	}
+	if free := class.Lost() && x.lostNodes == 1; !free && !l.payTry(x) {
+		return false
+	}
+	l.tally.retries[class]++
+	l.dispatch(x, slot, policy.ReasonRetry)
+	return true
+}
+
+// nextSlot returns where the request could be tried next, -1 if nowhere: it is
+// not held any more, has used up its tries, or has seen too many nodes die.
+func (l *loop) nextSlot(x *exchange) int {
+	if x.bodyGone || x.tries > x.set.Retries || x.tries == maxTries || x.lostNodes >= maxNodesLost {
+		return -1
+	}
+	return l.alternative(x)
+}
+
+// tryAgain repeats the try on a fresh connection to the same node: it had
+// closed an idle one just as the request went out on it.
+func (l *loop) tryAgain(x *exchange) bool {
+	n := l.d.opt.Fleet.Load().Nodes
+	slot := x.node.Slot
+	if slot >= len(n) || n[slot] == nil || n[slot].Generation != x.node.Generation {
+		return false
+	}
+	l.tally.retries[backend.Stale]++
+	x.raise()
+	l.connect(x)
+	return true
+}
+
+// alternative returns the slot of the next candidate that was not tried and
+// still takes requests; -1 if there is none.
+func (l *loop) alternative(x *exchange) int {
+	now := l.d.opt.Fleet.Load()
+next:
+	for i := range x.decision.Candidates {
+		slot := x.decision.Candidates[i].Slot
+		for _, t := range x.tried[:x.tries] {
+			if t.slot == slot {
+				continue next
+			}
+		}
+		then := x.snap.Nodes[slot]
+		if slot < len(now.Nodes) && now.Nodes[slot].Available() && now.Nodes[slot].Generation == then.Generation && !full(now.Nodes[slot]) {
+			return slot
+		}
+	}
+	return -1
+}
+
+// full reports whether a node is at its cap.
+func full(n *fleet.Node) bool {
+	return n.MaxInFlight > 0 && n.Load.Requests.Load() >= int64(n.MaxInFlight)
+}
+
+// payTry asks the retry budget: a share of the requests under way, and a few
+// whatever that is. Without it retries multiply the load of a fleet that fails
+// because of its load.
+func (l *loop) payTry(x *exchange) bool {
+	if l.d.retrying.Add(1) > l.budget(x) {
+		l.d.retrying.Add(-1)
+		l.tally.budgetEmpty++
+		return false
+	}
+	x.paidTry = true
+	return true
+}
+
+// budget is how many tries may be under way that the budget pays for.
+func (l *loop) budget(x *exchange) int64 {
+	return max(int64(x.set.RetryBudget*float64(l.d.active.Load())), minRetryConcurrency)
+}
+
+// cut ends an answer that has begun and cannot be finished: the client sees a
+// reset, never a clean end.
+func (l *loop) cut(x *exchange, class backend.Class) {
+	c := x.client
+	x.outcome = class
+	l.leave(x, class)
+	l.over(x)
+	l.cutClient(c)
+}
+
+// abandon ends the exchange of a client that left. The node's connection is
+// closed at once, so that the engine stops generating.
+func (l *loop) abandon(x *exchange) {
+	x.outcome = backend.ClientGone
+	if !x.began {
+		x.status = statusClientGone
+	}
+	l.leave(x, backend.ClientGone)
+	l.over(x)
+}
+
+// statusClientGone is what records and metrics show for a client that left
+// before an answer began (nginx's number for it).
+const statusClientGone = 499
+
+// over ends an exchange for good, whatever became of it.
+func (l *loop) over(x *exchange) {
+	if x.phase == phOver {
+		panic("BUG: dataplane: exchange ended twice")
+	}
+	l.count(x)
+	x.phase = phOver
+	x.client.x = nil
+	l.freeExchange(x)
+}

@@ -1,0 +1,266 @@
+package dataplane
+
+import (
+	"bytes"
+
+	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/policy"
+	"warmpath/dataplane/prefix"
+	"warmpath/dataplane/scan"
+	"warmpath/dataplane/wire"
+)
+
+// Exactness says how a prompt was identified.
+type Exactness uint8
+
+const (
+	ExactNone     Exactness = iota // not at all: routed by load
+	ExactAffinity                  // by the affinity key alone
+	ExactText                      // by the chain of its raw text
+	ExactTokens                    // by the engine's own token blocks
+)
+
+var exactnessNames = [...]string{"none", "affinity", "text", "exact"}
+
+// String returns the value of the label `exactness`.
+func (e Exactness) String() string { return exactnessNames[e] }
+
+// bytesPerToken is what a token is estimated to hold where tokens are not
+// known (llm-d's figure too).
+const bytesPerToken = prefix.TextUnitBytes / prefix.TextUnitTokens
+
+// requestRead runs when a request is whole: decide and send it.
+func (l *loop) requestRead(x *exchange) {
+	c := x.client
+	c.state = stBusy
+	c.timer.disarm()
+	x.readNs = l.now
+	switch x.class.local {
+	case localModels:
+		l.answerModels(x)
+		return
+	case localHealth:
+		l.answerHealth(x)
+		return
+	}
+	if a := l.decide(x); a != nil {
+		l.fail(x, a)
+		return
+	}
+	l.dispatch(x, x.decision.Slot, x.decision.Reason)
+}
+
+// decide identifies the prompt, matches it and chooses a node. It returns an
+// answer if there is none to send the request to.
+func (l *loop) decide(x *exchange) *answer {
+	v := l.refresh()
+	x.snap = v.snap
+	if x.scanning {
+		x.found = x.scanner.Result()
+	}
+	if a := x.chooseModel(); a != nil {
+		return a
+	}
+	l.identify(x)
+	l.readLoads(v.snap)
+	l.cursor++
+	in := &l.match.inputs
+	*in = policy.Inputs{NowNs: l.now, Cursor: l.cursor, Rand: l.nextRandom(), Pressure: l.d.opt.Fleet.Pressure()}
+	v.prepared.Decide(&x.polReq, &l.match.match, &l.match.loads, in, &x.decision)
+	l.remember(x)
+	switch {
+	case x.decision.Slot >= 0:
+		return nil
+	case x.decision.TooLong:
+		return errTooLong(x)
+	default:
+		return &errNoNode
+	}
+}
+
+// chooseModel finds which model the request is for.
+func (x *exchange) chooseModel() *answer {
+	x.model = x.snap.Default
+	if x.found == nil || !x.found.HasModel {
+		if x.model < 0 && len(x.snap.Models) > 1 && x.class.prompt {
+			return &errModelMissing
+		}
+		return nil
+	}
+	name := x.found.Model.Of(x.data)
+	if bytes.IndexByte(name, '\\') >= 0 {
+		name = scan.AppendUnescaped(nil, name) // rare: a model's name written with escapes
+	}
+	x.model = x.snap.ModelIndex(name)
+	switch {
+	case x.model >= 0:
+		return nil
+	case len(x.snap.Nodes) == 0:
+		return &errNoNode
+	case !x.snap.Asked:
+		return &errModelsNotAsked
+	default:
+		return errUnknownModel(name)
+	}
+}
+
+// identify fills x.polReq and the match of the decision.
+func (l *loop) identify(x *exchange) {
+	r := &x.polReq
+	*r = policy.Request{Model: x.model, OutputTokens: -1, Island: x.set.Island}
+	clear(l.match.match.Tokens)
+	clear(l.match.match.PrefixHolder)
+	x.exact, x.units = ExactNone, nil
+	if x.found == nil || !x.class.prompt {
+		return
+	}
+	name := x.modelName()
+	r.OutputTokens = int(x.found.MaxTokens)
+	r.PromptTokens, r.LeastTokens = x.promptTokens()
+	r.AffinityKey = prefix.AffinityKey(&l.match.prefix, name, x.data, x.found)
+	if l.view.needs.SystemKey {
+		r.SystemKey = prefix.SystemKey(&l.match.prefix, name, x.data, x.found)
+	}
+	r.SessionKey = x.sessionKey()
+	if r.AffinityKey != 0 {
+		x.exact = ExactAffinity
+	}
+	x.chain.Reset(x.snap.Seed, name, x.found.CacheSalt.Of(x.data))
+	x.units = x.chain.Append(x.data, x.found)
+	if len(x.units) == 0 {
+		return
+	}
+	x.exact = ExactText
+	l.matchUnits(x)
+}
+
+func (x *exchange) modelName() []byte {
+	if x.model < 0 {
+		return nil
+	}
+	return x.snap.Models[x.model].NameBytes
+}
+
+// partTokens is what a part that is not text (an image, a file) is taken to
+// hold: its bytes say nothing about its tokens.
+const partTokens = 512
+
+// fewBytesPerToken is what the longest tokens hold on average in the densest
+// text: only what is too long even so is refused here, the rest is the engine's
+// to judge.
+const fewBytesPerToken = 16
+
+// promptTokens estimates the prompt's length, and the least it can be. Given
+// ids are counted. Of several prompts in one body each has to fit by itself.
+func (x *exchange) promptTokens() (tokens, least int) {
+	if n := len(x.found.Tokens); n > 0 {
+		return n, n
+	}
+	text, others, longest := x.found.Tools.Len(), 0, 0
+	for _, p := range x.found.Parts {
+		if p.Kind != scan.PartText {
+			others++
+			continue
+		}
+		text += p.Span.Len()
+		longest = max(longest, p.Span.Len())
+	}
+	if x.found.PromptKind != scan.PromptTexts {
+		longest = text
+	}
+	return (text+bytesPerToken-1)/bytesPerToken + others*partTokens, longest/fewBytesPerToken + 1
+}
+
+// sessionKey is of the header X-Session-Id, else of the body's session_id,
+// else of its user.
+func (x *exchange) sessionKey() uint64 {
+	if f, ok := x.req.Find(wire.FieldXSessionID); ok && f.Value.Len() > 0 {
+		return prefix.SessionKey(f.Value.Of(x.head))
+	}
+	if s := x.found.SessionID; s.Len() > 0 {
+		return prefix.SessionKey(s.Of(x.data))
+	}
+	if s := x.found.User; s.Len() > 0 {
+		return prefix.SessionKey(s.Of(x.data))
+	}
+	return 0
+}
+
+// matchUnits asks the index, and what is on its way to it, who holds how much.
+func (l *loop) matchUnits(x *exchange) {
+	m := &l.match
+	clear(m.units)
+	longest := l.d.opt.Index.Match(x.units, &l.view.live, m.units)
+	if l.notes.pending() {
+		l.overlay.extend(&l.notes, x.units, longest, &l.view.live, m.units)
+	}
+	// An engine always computes the last token (design, section 5).
+	most := uint32(max(x.polReq.PromptTokens-1, 0))
+	for slot, n := range m.units {
+		if x.snap.Nodes[slot] == nil {
+			continue // a note that still waits named a node that has left
+		}
+		m.match.Tokens[slot] = min(n*prefix.TextUnitTokens, most)
+	}
+	if l.view.needs.PrefixKey {
+		x.matchPrefix(l)
+	}
+}
+
+// prefixTokensDefault is L of sticky_least_loaded where a request does not say.
+const prefixTokensDefault = 64
+
+// matchPrefix finds who holds the first L tokens, for sticky_least_loaded.
+func (x *exchange) matchPrefix(l *loop) {
+	tokens := int64(prefixTokensDefault)
+	if x.found.PrefixLen > 0 {
+		tokens = x.found.PrefixLen
+	}
+	if f, ok := x.req.Find(wire.FieldXPrefixTokens); ok {
+		if n, ok := parseCount(f.Value.Of(x.head)); ok && n > 0 {
+			tokens = n
+		}
+	}
+	units := min((tokens+prefix.TextUnitTokens-1)/prefix.TextUnitTokens, int64(len(x.units)))
+	if units <= 0 {
+		return
+	}
+	x.polReq.PrefixKey = uint64(x.units[units-1])
+	for slot, n := range l.match.units {
+		l.match.match.PrefixHolder[slot] = int64(n) >= units
+	}
+}
+
+func parseCount(b []byte) (n int64, ok bool) {
+	for _, c := range b {
+		if c < '0' || c > '9' || n > 1<<40 {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, len(b) > 0
+}
+
+// readLoads copies the counters once, so that one decision sees one picture.
+func (l *loop) readLoads(snap *fleet.Snapshot) {
+	loads := &l.match.loads
+	for slot, n := range snap.Nodes {
+		if n == nil {
+			loads.Requests[slot], loads.PrefillTokens[slot], loads.TotalTokens[slot] = 0, 0, 0
+			continue
+		}
+		loads.Requests[slot] = n.Load.Requests.Load()
+		loads.PrefillTokens[slot] = n.Load.PrefillTokens.Load()
+		loads.TotalTokens[slot] = n.Load.TotalTokens.Load()
+	}
+}
+
+// matched returns how many tokens of the prompt the node of the slot holds.
+func (x *exchange) matched(slot int) int64 {
+	for i := range x.decision.Candidates {
+		if c := &x.decision.Candidates[i]; c.Slot == slot {
+			return int64(c.MatchedTokens)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,65 @@
+package dataplane
+
+import (
+	"net/netip"
+
+	"warmpath/dataplane/policy"
+	"warmpath/dataplane/wire"
+)
+
+// Settings are what a request is served by. A Settings is immutable once it
+// was passed in; a request keeps the one it began with to its end. Times are
+// nanoseconds; zero turns a time-out off unless said otherwise.
+type Settings struct {
+	Policy policy.Policy
+	Island string // where this router stands
+
+	Head           wire.Limits
+	BodyBytes      int64 // longest request body
+	RetryBodyBytes int   // longer bodies are not held for another try
+	Connections    int   // client connections; those beyond get 503
+
+	ConnectNs       int64            // must not be zero
+	HeadNs          int64            // a request's head, and the grace of its body
+	FirstEventNs    int64            // silence of a node before its first event
+	FirstAuto       bool             // FirstEventNs is max(20 s, 3 × predicted)
+	IdleStreamNs    int64            // silence of a node within an answer
+	RequestNs       int64            // a whole request …
+	RequestNsByPath map[string]int64 // … to one of these paths; 0 = no limit
+	IdleClientNs    int64            // between two requests of a client
+	IdleNodeNs      int64            // an unused connection to a node; below the engines' 5 s
+	Retries         int              // tries after the first
+	RetryBudget     float64
+	HoldHead        bool // hold the head of an event stream until its first event
+	TrustedSource   []netip.Prefix
+}
+
+// trusts reports whether X-Forwarded-For and X-Real-IP of that peer count.
+func (s *Settings) trusts(addr netip.Addr) bool {
+	for _, p := range s.TrustedSource {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// Bounds of the data plane that are not configured. Each is small against
+// what the configured limits allow.
+const (
+	readBufferBytes     = 256 << 10 // of a loop; a 220 KB body then comes in one read
+	stripeBytes         = 16 << 10  // of a body, copied and scanned before the next
+	joinBytes           = 16 << 10  // head and body up to this are copied together into one write
+	pipelineBytes       = 64 << 10  // requests a client may send ahead before its reading pauses
+	aheadBytesMax       = 4 << 20   // and before it is cut, as it got past the pause
+	keptBodyBytes       = 1 << 20   // larger body buffers are given back to the runtime
+	keptBodiesBytes     = 64 << 20  // and so are those beyond so much in all, a loop
+	heldStreamBytes     = 64 << 10  // of a stream before its first event; more is let through
+	pauseAboveBytes     = 256 << 10 // waiting for a slow client: stop reading its node …
+	resumeBelowBytes    = 128 << 10 // … until no more than this waits
+	lingerBytes         = 1 << 20   // read and dropped after a last answer, so that it arrives
+	lingerNs            = int64(2e9)
+	bodyBytesPerSecond  = 8 << 10 // slowest request body
+	minRetryConcurrency = 3       // retries that the budget allows however few requests run
+	maxNodesLost        = 2       // a request that saw so many nodes die is not tried on another
+)
