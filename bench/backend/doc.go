@@ -1,0 +1,9 @@
+// Package backend is a node that answers at once and always the same: the
+// cheapest possible engine, so that a benchmark measures the proxy before it.
+//
+// It owns its listeners, one gnet engine, and the framing of the requests it
+// reads. Every POST under /v1 gets one fixed chat completion of BodyBytes
+// bytes; /health, /v1/models, /version and /metrics answer as vLLM does, with
+// fixed figures, so that routers which probe their nodes are content. It never
+// looks into a body and keeps no counters.
+package backend
