@@ -11,12 +11,15 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
 )
 
 const (
 	refusedAtOnce    = 64 // connections beyond the cap that get an answer; more are closed
 	acceptBackoffMin = 5 * time.Millisecond
 	acceptBackoffMax = time.Second
+	scarceBelow      = 64                   // descriptors left: each connection is then handed over by itself
+	acceptHealed     = 2 * acceptBackoffMax // without a failure
 )
 
 // acceptor takes client connections from the listener and hands each to the
@@ -24,22 +27,26 @@ const (
 // error (EMFILE, ENFILE, ENOBUFS, ENOMEM) ends a gnet engine and must not end
 // us: the connection waits in the kernel's queue until descriptors are back.
 type acceptor struct {
-	d       *Dataplane
-	once    sync.Once
-	quit    chan struct{}
-	failed  atomic.Uint64 // accepts that failed, and hand-overs
-	refused atomic.Uint64 // beyond the cap
-	starved atomic.Bool
+	d        *Dataplane
+	once     sync.Once
+	onTheWay sync.WaitGroup // connections being handed to loops
+	quit     chan struct{}
+	failed   atomic.Uint64 // accepts that failed, and hand-overs
+	refused  atomic.Uint64 // beyond the cap
+	starved  atomic.Bool
+	heal     *time.Timer
 }
 
 func (a *acceptor) init(d *Dataplane) {
 	a.d = d
 	a.quit = make(chan struct{})
+	a.heal = time.AfterFunc(acceptHealed, a.healed)
 }
 
 func (a *acceptor) stop() {
 	a.once.Do(func() {
 		close(a.quit)
+		a.heal.Stop()
 		_ = a.d.opt.Listener.Close()
 	})
 }
@@ -49,11 +56,15 @@ func (a *acceptor) run() {
 	for {
 		c, err := a.d.opt.Listener.Accept()
 		if err == nil {
-			if a.starved.Swap(false) {
-				a.d.opt.Log.Info("accepting connections again")
+			scarce := scarceDescriptors(c)
+			if scarce && !a.keepUntil(c) {
+				return
 			}
 			wait = acceptBackoffMin
 			a.handOver(c)
+			if scarce {
+				a.onTheWay.Wait()
+			}
 			continue
 		}
 		select {
@@ -64,17 +75,88 @@ func (a *acceptor) run() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		a.failed.Add(1)
-		if !a.starved.Swap(true) {
-			a.d.opt.Log.Error("cannot accept connections; they wait in the kernel's queue until this heals", "err", err, "remedy", acceptRemedy(err))
-		}
-		select {
-		case <-a.quit:
+		a.starve(err)
+		if !a.pause(wait) {
 			return
-		case <-time.After(wait):
 		}
 		wait = min(2*wait, acceptBackoffMax)
 	}
+}
+
+// keepUntil holds an accepted connection until there is a descriptor to hand it
+// over with, for that takes one more for a moment; false if the acceptor is
+// stopped first. Nothing else may be on its way then, or it would be taken for
+// room.
+func (a *acceptor) keepUntil(c net.Conn) bool {
+	a.onTheWay.Wait()
+	for wait := acceptBackoffMin; ; wait = min(2*wait, acceptBackoffMax) {
+		err := descriptorLeft()
+		if err == nil {
+			return true
+		}
+		a.starve(err)
+		if !a.pause(wait) {
+			_ = c.Close()
+			return false
+		}
+	}
+}
+
+// starve counts a failure, and says so once until it heals.
+func (a *acceptor) starve(err error) {
+	a.failed.Add(1)
+	if !a.starved.Swap(true) {
+		a.d.opt.Log.Error("cannot accept connections; they wait in the kernel's queue until this heals", "err", err, "remedy", acceptRemedy(err))
+	}
+	a.heal.Reset(acceptHealed)
+}
+
+// healed runs when no accept has failed for a while.
+func (a *acceptor) healed() {
+	if a.starved.Swap(false) {
+		a.d.opt.Log.Info("accepting connections again", "without_failure_for", acceptHealed)
+	}
+}
+
+// pause waits, false if the acceptor is stopped first.
+func (a *acceptor) pause(wait time.Duration) bool {
+	select {
+	case <-a.quit:
+		return false
+	case <-time.After(wait):
+		return true
+	}
+}
+
+// scarceDescriptors reports whether the process nears its limit of descriptors:
+// the kernel gives out the lowest free number, so a low one says that there are
+// enough.
+func scarceDescriptors(c net.Conn) bool {
+	var limit unix.Rlimit
+	sc, ok := c.(syscall.Conn)
+	if !ok || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return true
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return true
+	}
+	number := uint64(0)
+	err = raw.Control(func(fd uintptr) { number = uint64(fd) })
+	return err != nil || number+scarceBelow > limit.Cur
+}
+
+// descriptorLeft tries whether the process can have one more.
+func descriptorLeft() error {
+	// Any descriptor will do to copy; standard error is one.
+	fd, err := unix.FcntlInt(2, unix.F_DUPFD_CLOEXEC, 3)
+	if errors.Is(err, unix.EBADF) { // started without one: nothing to tell by
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
 }
 
 func acceptRemedy(err error) string {
@@ -101,13 +183,16 @@ func (a *acceptor) handOver(nc net.Conn) {
 		return
 	}
 	l.clients.Add(1)
+	a.onTheWay.Add(1)
 	result, err := l.el.Enroll(gnet.NewContext(context.Background(), c), nc)
 	if err != nil {
+		a.onTheWay.Done()
 		_ = nc.Close()
 		a.lost(l)
 		return
 	}
 	go func() {
+		defer a.onTheWay.Done()
 		if r := <-result; r.Err != nil {
 			a.lost(l)
 		}

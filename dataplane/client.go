@@ -32,10 +32,11 @@ type client struct {
 	x        *exchange // the request under way; nil between requests
 	in       []byte    // bytes that came and were not used: part of a head, or requests sent ahead
 	timer    timer
-	feeding  bool // clientTraffic is on the stack
-	paused   bool // reading is paused
-	waiting  bool // in loop.draining
-	lingered int  // bytes dropped while lingering
+	feeding  bool  // clientTraffic is on the stack
+	paused   bool  // reading is paused
+	waiting  bool  // in loop.draining
+	lingered int   // bytes dropped while lingering
+	idleNs   int64 // since when it waits for nothing
 
 	next, prev *client // in loop.open
 }
@@ -66,6 +67,7 @@ func (p *clientList) remove(c *client) {
 func (l *loop) openClient(c *client, conn gnet.Conn) {
 	c.conn = conn
 	c.timer.fire = c.expired
+	c.idleNs = l.now
 	l.open.add(c)
 	if c.refused {
 		l.d.accept.refused.Add(1)
@@ -111,8 +113,8 @@ func (l *loop) owesTooMuch(c *client) bool {
 	if !c.waiting {
 		c.waiting = true
 		l.draining = append(l.draining, c)
-		l.armIn(c, l.d.settings.Load().IdleStreamNs)
 	}
+	l.armIn(c, l.d.settings.Load().IdleStreamNs) // the request before may have set the time of an idle client
 	return true
 }
 
@@ -278,11 +280,11 @@ func (l *loop) endIdle(c *client) {
 
 // requestDone readies the client for its next request, or ends it.
 func (l *loop) requestDone(c *client, keepAlive bool) {
-	if !keepAlive || l.d.draining.Load() {
+	if !keepAlive {
 		l.drainClient(c)
 		return
 	}
-	c.state = stHead
+	c.state, c.idleNs = stHead, l.now
 	l.armIn(c, l.d.settings.Load().IdleClientNs)
 	if c.feeding {
 		return // feed goes on by itself
@@ -404,11 +406,16 @@ func (l *loop) clientClosed(c *client) {
 	}
 }
 
-// closeIdleClients closes the clients that wait for nothing.
+// drainGraceNs is how long a client must have been silent, since its last answer
+// and since draining began, to be closed: its next request may be on its way.
+// One that comes is answered, with Connection: close.
+const drainGraceNs = int64(1e9)
+
+// closeIdleClients closes the clients that have waited for nothing long enough.
 func (l *loop) closeIdleClients() {
 	for c := l.open.first; c != nil; {
 		next := c.next
-		if c.state == stHead && c.x == nil {
+		if c.state == stHead && c.x == nil && l.now-max(c.idleNs, l.d.drainNs.Load()) >= drainGraceNs {
 			c.waiting = false
 			l.endIdle(c)
 		}

@@ -48,7 +48,8 @@ type Dataplane struct {
 	active   atomic.Int64 // requests being answered
 	retrying atomic.Int64 // of those, the ones in a try that the budget pays for
 	draining atomic.Bool
-	stopping atomic.Bool // the loops are being ended
+	drainNs  atomic.Int64 // when draining began
+	stopping atomic.Bool  // the loops are being ended
 	accept   acceptor
 	stopped  chan struct{}
 	stopOnce sync.Once
@@ -76,6 +77,7 @@ func Start(opt Options) (*Dataplane, error) {
 		_ = os.RemoveAll(dir)
 		return nil, err
 	}
+	_ = os.RemoveAll(dir) // nobody else is to connect to the loops; a killed process leaves nothing behind
 	d.ticking.Store(&d.loops)
 	go d.accept.run()
 	return d, nil
@@ -181,6 +183,7 @@ func (d *Dataplane) Active() int64 { return d.active.Load() }
 // way with Connection: close, and returns when nothing is under way or ctx
 // ends. It reports how many requests it left unanswered.
 func (d *Dataplane) Drain(ctx context.Context) int64 {
+	d.drainNs.Store(d.nowNs())
 	d.draining.Store(true)
 	d.accept.stop()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -273,9 +276,11 @@ func (g gnetLog) Infof(string, ...any)  {}
 func (g gnetLog) Warnf(format string, a ...any) {
 	g.log.Debug("event loop: " + fmt.Sprintf(format, a...))
 }
+
 func (g gnetLog) Errorf(format string, a ...any) {
 	g.log.Error("event loop: " + fmt.Sprintf(format, a...))
 }
+
 func (g gnetLog) Fatalf(format string, a ...any) {
 	g.log.Error("event loop: " + fmt.Sprintf(format, a...))
 }

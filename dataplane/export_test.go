@@ -1,7 +1,5 @@
 package dataplane
 
-import "warmpath/dataplane/backend"
-
 // AheadBytesMax is the bound of what a client sends ahead.
 const AheadBytesMax = aheadBytesMax
 
@@ -68,6 +66,3 @@ func (d *Dataplane) Leftovers() (slow, draining, open int) {
 	}
 	return slow, draining, open
 }
-
-// ClassWhat says what answers tell of a class.
-func ClassWhat(c backend.Class) string { return classWhat[c] }

@@ -230,3 +230,23 @@ func TestClientLeavesWhilePaused(t *testing.T) {
 	<-closed
 	r.settled()
 }
+
+// TestAnswersNobodyTakes: a client that asks on and on and takes no answer is
+// not read further; what it is owed has a bound.
+func TestAnswersNobodyTakes(t *testing.T) {
+	r := start(t, setup{set: func(s *dataplane.Settings) { s.IdleStreamNs = int64(400e6) }}, startNode(t, "a", answers(ok("{}"))))
+	c := r.dial()
+	done := sendAhead(c, strings.Repeat("GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", 100), 5000)
+	most := 0
+	eventually(t, "the client to be let go", func() bool {
+		held := r.d.Held()
+		most = max(most, held.Outbound+held.SentAhead)
+		return r.d.Totals().Clients == 0
+	})
+	if most > 8<<20 {
+		t.Errorf("%d bytes were held for a client that takes nothing", most)
+	}
+	t.Logf("at most %d bytes were held", most)
+	<-done
+	r.settled()
+}

@@ -3,9 +3,11 @@ package dataplane_test
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 	"testing"
 
+	"warmpath/dataplane"
 	"warmpath/dataplane/backend"
 )
 
@@ -365,4 +367,60 @@ func skipHead(t *testing.T, c *client) {
 			return
 		}
 	}
+}
+
+// TestWhoTheClientIs: what a stranger says of its address is replaced, a
+// trusted proxy's word is kept and extended.
+func TestWhoTheClientIs(t *testing.T) {
+	for _, trusted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("trusted=%v", trusted), func(t *testing.T) {
+			a := startNode(t, "a", answers(ok("{}")))
+			r := start(t, setup{set: func(s *dataplane.Settings) {
+				if trusted {
+					s.TrustedSource = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+				}
+			}}, a)
+			c := r.dial()
+			c.send(post("bad id!", chat, "X-Forwarded-For: 9.9.9.9\r\nX-Real-IP: 8.8.8.8\r\n"))
+			got := c.answer("POST")
+			seen := a.requests()[0].Header
+			forwarded, real := "127.0.0.1", "127.0.0.1"
+			if trusted {
+				forwarded, real = "9.9.9.9, 127.0.0.1", "8.8.8.8"
+			}
+			if seen.Get("X-Forwarded-For") != forwarded || len(seen.Values("X-Forwarded-For")) != 1 || seen.Get("X-Real-IP") != real {
+				t.Errorf("the node saw %v", seen)
+			}
+			if id := got.Header.Get("X-Request-Id"); id == "bad id!" || id == "" || id != seen.Get("X-Request-Id") {
+				t.Errorf("request id %q for the client, %q for the node", id, seen.Get("X-Request-Id"))
+			}
+			r.settled()
+		})
+	}
+}
+
+// TestLongSilenceIsNotHeldForEver: comments without end before the first event
+// are let through once they are longer than what is held.
+func TestLongSilenceIsNotHeldForEver(t *testing.T) {
+	wait := make(chan struct{})
+	a := startNode(t, "a", func(c *conn) {
+		c.request()
+		c.send(streamHead)
+		for range 80 {
+			c.send(chunk(": " + strings.Repeat("p", 1022) + "\n\n"))
+		}
+		<-wait
+		c.send(chunk(event("one")) + "0\r\n\r\n")
+		c.gone()
+	})
+	r := start(t, setup{}, a)
+	c := r.dial()
+	c.send(post("held", streamed))
+	body := c.stream(t) // there is a head before any event
+	close(wait)
+	whole, err := io.ReadAll(body)
+	if err != nil || !strings.HasSuffix(string(whole), event("one")) || len(whole) < 80<<10 {
+		t.Errorf("got %d bytes, %v", len(whole), err)
+	}
+	r.settled()
 }
