@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"warmpath/controlplane/state"
 )
 
 // ErrNotAllowed says that no pattern of node_urls_allowed fits a node's URL.
@@ -48,6 +50,13 @@ func ParseAllowed(patterns []string) (Allowed, error) {
 	return a, nil
 }
 
+// CheckPattern checks one pattern of node_urls_allowed. The error is what is
+// wrong, ": " and the remedy.
+func CheckPattern(text string) error {
+	_, err := parsePattern(text)
+	return err
+}
+
 func parsePattern(text string) (pattern, error) {
 	if _, rest, found := strings.Cut(text, "://"); found {
 		return pattern{}, fmt.Errorf("a pattern has no scheme: use %q", rest)
@@ -74,7 +83,7 @@ func parsePattern(text string) (pattern, error) {
 	if star && !strings.HasPrefix(below, ".") {
 		return pattern{}, errors.New("a star stands only as the whole first label: use *.domain")
 	}
-	if !hostName(strings.TrimPrefix(below, ".")) {
+	if !state.IsHostName(strings.TrimPrefix(below, ".")) {
 		return pattern{}, errors.New("neither CIDR, address nor host name: use 10.0.0.0/8, gpu-1.example or *.gpu.example, with or without :port")
 	}
 	return pattern{host: below, port: port}, nil
@@ -85,7 +94,7 @@ func splitPort(text string) (host, port string, err error) {
 	if inner, ok := strings.CutPrefix(text, "["); ok {
 		host, rest, closed := strings.Cut(inner, "]")
 		if !closed || rest != "" && rest[0] != ':' {
-			return "", "", errors.New("use [address]:port")
+			return "", "", errors.New("the bracket does not end before a port: use [address]:port")
 		}
 		if rest == "" {
 			return host, "", nil
@@ -105,24 +114,6 @@ func checkPort(host, port string) (string, string, error) {
 		return "", "", fmt.Errorf("port %q: use 1 to 65535", port)
 	}
 	return host, port, nil
-}
-
-// hostName checks the shape of RFC 1123, section 2.1. A last label of digits
-// alone is no name but a mistyped address.
-func hostName(s string) bool {
-	labels := strings.Split(s, ".")
-	for _, label := range labels {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-		for i := range len(label) {
-			c := label[i]
-			if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
-				return false
-			}
-		}
-	}
-	return len(s) <= 253 && strings.Trim(labels[len(labels)-1], "0123456789") != ""
 }
 
 // Check returns nil if a validated URL fits a pattern, else ErrNotAllowed. A

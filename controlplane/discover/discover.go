@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"warmpath/controlplane/state"
 	"warmpath/dataplane/fleet"
 )
 
@@ -20,20 +21,20 @@ type Source interface {
 	// cannot go on by itself; whoever runs it may run it again, and the set it
 	// emitted last stands meanwhile. emit owns the slice it is given. One
 	// source never calls emit from two goroutines at once.
-	Run(ctx context.Context, emit func([]Spec)) error
+	Run(ctx context.Context, emit func([]state.Spec)) error
 }
 
 // holder keeps a full set and tells one Run of its changes.
 type holder struct {
 	mu      sync.Mutex
-	nodes   []Spec        // guarded by mu; replaced, never written in place
+	nodes   []state.Spec  // guarded by mu; replaced, never written in place
 	changed chan struct{} // holds at most one: changes while the reader is busy are one change
 }
 
 func newHolder() holder { return holder{changed: make(chan struct{}, 1)} }
 
 // store replaces the set. The caller holds h.mu.
-func (h *holder) store(nodes []Spec) {
+func (h *holder) store(nodes []state.Spec) {
 	h.nodes = nodes
 	select {
 	case h.changed <- struct{}{}:
@@ -41,13 +42,13 @@ func (h *holder) store(nodes []Spec) {
 	}
 }
 
-func (h *holder) load() []Spec {
+func (h *holder) load() []state.Spec {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.nodes)
 }
 
-func (h *holder) run(ctx context.Context, emit func([]Spec)) error {
+func (h *holder) run(ctx context.Context, emit func([]state.Spec)) error {
 	for {
 		select { // the set about to be read is as new as any change told so far
 		case <-h.changed:
@@ -67,7 +68,7 @@ type Static struct{ holder }
 
 // NewStatic checks nodes and returns a source of them. The error joins all
 // faults found.
-func NewStatic(nodes []Spec) (*Static, error) {
+func NewStatic(nodes []state.Spec) (*Static, error) {
 	s := &Static{newHolder()}
 	if err := s.Replace(nodes); err != nil {
 		return nil, err
@@ -79,12 +80,12 @@ func NewStatic(nodes []Spec) (*Static, error) {
 func (s *Static) Name() string { return "static" }
 
 // Run implements Source.
-func (s *Static) Run(ctx context.Context, emit func([]Spec)) error { return s.run(ctx, emit) }
+func (s *Static) Run(ctx context.Context, emit func([]state.Spec)) error { return s.run(ctx, emit) }
 
 // Replace swaps the whole set, when the configuration was loaded again. On an
 // error the old set stands. It may be called by any goroutine.
-func (s *Static) Replace(nodes []Spec) error {
-	checked, err := checkAll(nodes, s.Name())
+func (s *Static) Replace(nodes []state.Spec) error {
+	checked, err := checkAll(nodes)
 	if err != nil {
 		return err
 	}
@@ -96,15 +97,15 @@ func (s *Static) Replace(nodes []Spec) error {
 
 // checkAll validates a set as a whole: every spec by itself, no name and no
 // URL twice, no more than there are slots.
-func checkAll(nodes []Spec, source string) ([]Spec, error) {
+func checkAll(nodes []state.Spec) ([]state.Spec, error) {
 	var faults []error
 	if len(nodes) > fleet.MaxSlots {
 		faults = append(faults, fmt.Errorf("%d nodes: use at most %d", len(nodes), fleet.MaxSlots))
 	}
 	names, urls := map[string]bool{}, map[string]string{}
-	checked := make([]Spec, 0, len(nodes))
+	checked := make([]state.Spec, 0, len(nodes))
 	for _, n := range nodes {
-		n, err := n.Validate()
+		n, err := validate(n)
 		switch {
 		case err != nil:
 			faults = append(faults, err)
@@ -114,7 +115,6 @@ func checkAll(nodes []Spec, source string) ([]Spec, error) {
 			faults = append(faults, fmt.Errorf("nodes %q and %q have the same url %q: remove one", urls[n.URL], n.Name, n.URL))
 		default:
 			names[n.Name], urls[n.URL] = true, n.Name
-			n.Source = source
 			checked = append(checked, n)
 		}
 	}
@@ -136,39 +136,38 @@ type API struct {
 // NewAPI returns an empty source whose nodes' URLs must be allowed.
 func NewAPI(allowed Allowed) *API { return &API{holder: newHolder(), allowed: allowed} }
 
-// Name is "api".
-func (a *API) Name() string { return "api" }
+// Name is state.APISource.
+func (a *API) Name() string { return state.APISource }
 
 // Run implements Source.
-func (a *API) Run(ctx context.Context, emit func([]Spec)) error { return a.run(ctx, emit) }
+func (a *API) Run(ctx context.Context, emit func([]state.Spec)) error { return a.run(ctx, emit) }
 
 // Add checks a node and adds it. The very same node again is no error, so that
 // whoever registers may repeat itself; another one of that name or URL is
 // ErrExists: remove it first. ErrFull at fleet.MaxSlots nodes. It may be called
 // by any goroutine; it never contacts the node.
-func (a *API) Add(s Spec) (Spec, error) {
-	s.Source = a.Name()
-	s, err := s.Validate()
+func (a *API) Add(s state.Spec) (state.Spec, error) {
+	s, err := validate(s)
 	if err != nil {
-		return Spec{}, fmt.Errorf("add node: %w", err)
+		return state.Spec{}, fmt.Errorf("add node: %w", err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.allowed.Check(s.URL); err != nil {
-		return Spec{}, fmt.Errorf("add node %q: %w", s.Name, err)
+		return state.Spec{}, fmt.Errorf("add node %q: %w", s.Name, err)
 	}
 	for _, old := range a.nodes {
 		switch {
 		case old.Equal(s):
 			return s, nil
 		case old.Name == s.Name:
-			return Spec{}, fmt.Errorf("add node %q: a node of that name at %q %w: remove it first", s.Name, old.URL, ErrExists)
+			return state.Spec{}, fmt.Errorf("add node %q: a node of that name at %q %w: remove it first", s.Name, old.URL, ErrExists)
 		case old.URL == s.URL:
-			return Spec{}, fmt.Errorf("add node %q: a node with url %q %w as %q: remove it first", s.Name, s.URL, ErrExists, old.Name)
+			return state.Spec{}, fmt.Errorf("add node %q: a node with url %q %w as %q: remove it first", s.Name, s.URL, ErrExists, old.Name)
 		}
 	}
 	if len(a.nodes) >= fleet.MaxSlots {
-		return Spec{}, fmt.Errorf("add node %q: %w: at most %d nodes", s.Name, ErrFull, fleet.MaxSlots)
+		return state.Spec{}, fmt.Errorf("add node %q: %w: at most %d nodes", s.Name, ErrFull, fleet.MaxSlots)
 	}
 	a.store(append(slices.Clone(a.nodes), s))
 	return s, nil
@@ -178,7 +177,7 @@ func (a *API) Add(s Spec) (Spec, error) {
 func (a *API) Remove(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i := slices.IndexFunc(a.nodes, func(s Spec) bool { return s.Name == name })
+	i := slices.IndexFunc(a.nodes, func(s state.Spec) bool { return s.Name == name })
 	if i < 0 {
 		return false
 	}
@@ -193,7 +192,7 @@ func (a *API) SetAllowed(allowed Allowed) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.allowed = allowed
-	var kept []Spec
+	var kept []state.Spec
 	var gone []string
 	for _, s := range a.nodes {
 		if allowed.Check(s.URL) == nil {
@@ -209,8 +208,8 @@ func (a *API) SetAllowed(allowed Allowed) []string {
 }
 
 // Nodes returns the set as it stands, by name.
-func (a *API) Nodes() []Spec {
+func (a *API) Nodes() []state.Spec {
 	nodes := a.load()
-	slices.SortFunc(nodes, func(x, y Spec) int { return strings.Compare(x.Name, y.Name) })
+	slices.SortFunc(nodes, func(x, y state.Spec) int { return strings.Compare(x.Name, y.Name) })
 	return nodes
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	dto "github.com/prometheus/client_model/go"
@@ -33,7 +34,7 @@ var ErrNoMetrics = errors.New("no metrics of a known engine")
 // what r returned. Lines that do not matter are not looked at.
 func Decode(engineName string, r io.Reader) (Sample, error) {
 	if !Known(engineName) {
-		return Sample{}, fmt.Errorf("decode metrics: %q is no engine; use auto, vllm, sglang, tgi, llamacpp, trtllm or openai", engineName)
+		return Sample{}, fmt.Errorf("decode metrics: %q is no engine; use %s", engineName, strings.Join(Names(), ", "))
 	}
 	lines := linePool.Get().(*lineReader)
 	defer lines.release()

@@ -1,6 +1,9 @@
 package engine
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // field is a value of Sample that a table can name.
 type field uint8
@@ -146,10 +149,11 @@ func byName(name string) *dialect {
 	return nil
 }
 
-// Known reports whether name is a dialect that a configuration may ask for.
-func Known(name string) bool {
-	return name == "" || name == Auto || name == OpenAI || byName(name) != nil
-}
+// Names lists what a configuration may ask for.
+func Names() []string { return []string{Auto, VLLM, SGLang, TGI, LlamaCPP, TRTLLM, OpenAI} }
+
+// Known reports whether name is one of Names, or "", which means Auto.
+func Known(name string) bool { return name == "" || slices.Contains(Names(), name) }
 
 // byOwner finds the dialect that a model list's owned_by (or a Server header)
 // names; "" if it names none.

@@ -14,7 +14,7 @@ func TestLiveEngine(t *testing.T) {
 		t.Skip("no real engine given (-engine URL)")
 	}
 	p := newTestProber(t)
-	if err := p.Health(t.Context(), *live, ""); err != nil {
+	if err := p.Health(t.Context(), *live, "", 0); err != nil {
 		t.Error(err)
 	}
 	list, err := p.Models(t.Context(), *live)

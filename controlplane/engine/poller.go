@@ -41,11 +41,12 @@ type Event struct {
 // Target is one node to ask. Targets are compared as a whole: one with a
 // changed field is asked anew, models first.
 type Target struct {
-	Name       string // unique in the set
-	Key        string // handed back in events: names the incarnation, so that a late answer can be told apart
-	URL        string // base, without a trailing slash
-	Engine     string // dialect; Auto or "" = find out
-	HealthPath string // "" = /health
+	Name          string        // unique in the set
+	Key           string        // handed back in events: names the incarnation, so that a late answer can be told apart
+	URL           string        // base, without a trailing slash
+	Engine        string        // dialect; Auto or "" = find out
+	HealthPath    string        // "" = /health
+	HealthTimeout time.Duration // 0 = the Prober's
 }
 
 // PollerConfig has the periods of a Poller. Deliver is needed; a zero value
@@ -284,7 +285,7 @@ func (n *polled) pollHealth(ctx context.Context) {
 	for pause(ctx, -1, n.health.now) {
 		n.health.begin()
 		n.deliver(ctx, n.event(HealthEvent, func() (e Event) {
-			e.Err = n.poller.prober.Health(ctx, n.target.URL, n.target.HealthPath)
+			e.Err = n.poller.prober.Health(ctx, n.target.URL, n.target.HealthPath, n.target.HealthTimeout)
 			return e
 		}))
 		n.health.end()

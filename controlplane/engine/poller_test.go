@@ -197,6 +197,12 @@ func TestPollerHealthOnDemand(t *testing.T) {
 		if n := len(seen.of(HealthEvent, "a")); n != 2 {
 			t.Errorf("%d health events after a second question", n)
 		}
+		_ = p.Set([]Target{{Name: "a", URL: "http://a", HealthPath: "/ready", HealthTimeout: time.Second}})
+		p.AskHealth("a")
+		advance(2 * time.Second)
+		if events := seen.of(HealthEvent, "a"); len(events) != 3 || !errors.Is(events[2].Err, context.DeadlineExceeded) || events[2].TookSeconds != 1 {
+			t.Errorf("%+v", events)
+		}
 	})
 }
 

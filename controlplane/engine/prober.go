@@ -58,7 +58,7 @@ type Prober struct {
 // NewProber returns a Prober that keeps connections for less than the 5 s
 // after which engines close them, follows no redirects and uses no proxy.
 func NewProber() *Prober {
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	dialer := &net.Dialer{} // every question has a deadline, which holds for its connection too
 	return &Prober{
 		HTTP: &http.Client{
 			Transport: &http.Transport{
@@ -81,14 +81,18 @@ func NewProber() *Prober {
 
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Health asks GET base+path ("" is /health). nil means a 2xx answer: the
+// Health asks GET base+path ("" is /health) and waits for timeout (0 means
+// HealthTimeout). nil means a 2xx answer: the
 // engine's process is alive and its core was not found dead. It does not mean
 // that the engine is fast, or that it generates.
-func (p *Prober) Health(ctx context.Context, base, path string) error {
+func (p *Prober) Health(ctx context.Context, base, path string, timeout time.Duration) error {
+	if timeout == 0 {
+		timeout = p.HealthTimeout
+	}
 	if path == "" {
 		path = "/health"
 	}
-	err := p.get(ctx, base+path, p.HealthTimeout, func(*http.Response) error { return nil })
+	err := p.get(ctx, base+path, timeout, func(*http.Response) error { return nil })
 	if err != nil {
 		return fmt.Errorf("ask health: %w", err)
 	}

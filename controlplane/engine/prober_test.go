@@ -54,7 +54,7 @@ func TestProber(t *testing.T) {
 	})
 	p := newTestProber(t)
 	ctx := t.Context()
-	if err := p.Health(ctx, base, ""); err != nil {
+	if err := p.Health(ctx, base, "", 0); err != nil {
 		t.Error(err)
 	}
 	list, err := p.Models(ctx, base)
@@ -104,24 +104,21 @@ func TestProberErrors(t *testing.T) {
 	})
 	t.Cleanup(func() { close(release) }) // before the server's own Close, which waits for handlers
 	p := newTestProber(t)
-	p.HealthTimeout, p.MetricsTimeout = 50*time.Millisecond, 50*time.Millisecond
+	p.HealthTimeout, p.MetricsTimeout = time.Minute, 50*time.Millisecond
 	ctx := t.Context()
 
 	_, modelsErr := p.Models(ctx, base)
 	_, metricsErr := p.Metrics(ctx, Auto, base)
-	p.HealthTimeout = time.Minute
-	dead := p.Health(ctx, base, "")
-	moved := p.Health(ctx, base, "/moved")
-	p.HealthTimeout = 50 * time.Millisecond
-	slow := p.Health(ctx, base, "/slow")
-	p.HealthTimeout = time.Minute
+	dead := p.Health(ctx, base, "", 0)
+	moved := p.Health(ctx, base, "/moved", 0)
+	slow := p.Health(ctx, base, "/slow", 50*time.Millisecond)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	closed := "http://" + listener.Addr().String()
 	listener.Close()
-	refused := p.Health(ctx, closed, "")
+	refused := p.Health(ctx, closed, "", 0)
 	for _, c := range []struct {
 		err   error
 		words []string
@@ -176,7 +173,7 @@ func TestProberReuse(t *testing.T) {
 		if _, err := p.Metrics(t.Context(), VLLM, server.URL); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Health(t.Context(), server.URL, ""); err == nil {
+		if err := p.Health(t.Context(), server.URL, "", 0); err == nil {
 			t.Fatal("503 is healthy")
 		}
 	}

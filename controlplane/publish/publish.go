@@ -1,0 +1,185 @@
+package publish
+
+import (
+	"fmt"
+	"slices"
+
+	"warmpath/controlplane/state"
+	"warmpath/dataplane/fleet"
+)
+
+// MinUnitTokens is the smallest unit of an index entry; smaller pages are
+// gathered.
+const MinUnitTokens = 16
+
+// Build makes the sealed snapshot of s, sharing with it only the counters
+// behind Load. An error means that s breaks an invariant: the caller keeps the
+// snapshot in force and reports it.
+func Build(s state.State) (*fleet.Snapshot, error) {
+	snap := &fleet.Snapshot{Version: s.Version, Seed: s.Settings.Seed, Nodes: make([]*fleet.Node, len(s.Slots)), Asked: true}
+	owner := make(map[*fleet.Load]string, len(s.Nodes))
+	for i, n := range s.Nodes {
+		err := check(&s, n, snap.Nodes)
+		if other, shared := owner[n.Load]; err == nil && shared {
+			err = fmt.Errorf("counters are also those of node %q", other)
+		}
+		if err == nil && i > 0 && s.Nodes[i-1].Spec.Name >= n.Spec.Name {
+			err = fmt.Errorf("name is not above that of node %q", s.Nodes[i-1].Spec.Name)
+		}
+		owner[n.Load] = n.Spec.Name
+		if err != nil {
+			return nil, fmt.Errorf("build snapshot %d: node %q: %w", s.Version, n.Spec.Name, err)
+		}
+		snap.Nodes[n.Slot] = nodeOf(n)
+		if !n.Asked && len(n.Models) == 0 && n.Health != fleet.Down && !n.Drain {
+			snap.Asked = false
+		}
+	}
+	snap.Models = modelsOf(&s)
+	snap.Default = defaultOf(&s, snap.Models)
+	return snap.Seal(), nil
+}
+
+// To builds the snapshot of s and stores it together with its pressure. Only
+// the control plane's goroutine may call it.
+func To(h *fleet.Holder, s state.State) error {
+	snap, err := Build(s)
+	if err != nil {
+		return err
+	}
+	h.Store(snap)
+	h.SetPressure(s.Pressure)
+	return nil
+}
+
+// check refuses a record that a request could trip over.
+func check(s *state.State, n *state.Node, taken []*fleet.Node) error {
+	switch {
+	case n.Slot < 0 || n.Slot >= len(taken) || n.Slot >= fleet.MaxSlots:
+		return fmt.Errorf("slot %d is out of range", n.Slot)
+	case taken[n.Slot] != nil:
+		return fmt.Errorf("slot %d is also that of node %q", n.Slot, taken[n.Slot].Name)
+	case s.Slots[n.Slot].Tenant != n.Spec.Name || s.Slots[n.Slot].Generation != n.Generation || s.Slots[n.Slot].Resting:
+		return fmt.Errorf("slot %d is not its own", n.Slot)
+	case n.Generation == 0:
+		return fmt.Errorf("generation is 0")
+	case n.Load == nil:
+		return fmt.Errorf("counters are missing")
+	case n.Endpoint.Address == "" || n.Endpoint.Host == "":
+		return fmt.Errorf("address is missing")
+	case !(n.Weight > 0) || !(n.Spec.Weight > 0):
+		return fmt.Errorf("weight is not above zero")
+	case n.Health > fleet.Down:
+		return fmt.Errorf("health %d is none", n.Health)
+	}
+	return nil
+}
+
+// nodeOf is what a request may see of a node. Stale readings are unknown.
+func nodeOf(n *state.Node) *fleet.Node {
+	out := &fleet.Node{
+		Slot: n.Slot, Generation: n.Generation, Name: n.Spec.Name,
+		URL: n.Endpoint.URL, Address: n.Endpoint.Address, Host: n.Endpoint.Host, PathPrefix: n.Endpoint.PathPrefix,
+		Engine: n.Engine, State: n.State(), Breaker: n.Breaker, Island: n.Spec.Island, Region: n.Spec.Region,
+		CapacityClass: n.Spec.Weight, Weight: n.Weight, MaxInFlight: n.Spec.MaxInFlight,
+		BlockTokens: n.Sample.BlockTokens, CacheTokens: n.Sample.CacheTokens,
+		PrefillTokensPerSecond: n.PrefillTokensPerSecond, DecodeTokensPerSecond: n.DecodeTokensPerSecond,
+		RoundTripSeconds: n.RoundTripSeconds, EvictedTokensPerSecond: n.EvictedTokensPerSecond,
+		ErrorShare: n.ErrorShare, Load: n.Load,
+	}
+	if n.SampleFresh {
+		out.QueuedRequests, out.RunningRequests, out.KVUse = n.Sample.Queued, n.Sample.Running, n.Sample.KVUse
+	}
+	// Of several models the longest counts: an engine refuses what is too long
+	// for one of them, the router could not allow what it had refused.
+	for i := range n.Models {
+		out.MaxModelLen = max(out.MaxModelLen, n.Models[i].MaxModelLen)
+	}
+	return out
+}
+
+// modelsOf lists the configured models in their order, then the others that
+// nodes serve, ascending.
+func modelsOf(s *state.State) []fleet.Model {
+	slots := map[string][]int{}
+	blocks := map[string][]int{}
+	for _, n := range s.Nodes {
+		for i := range n.Models {
+			id := n.Models[i].ID
+			slots[id] = append(slots[id], n.Slot)
+			blocks[id] = append(blocks[id], n.Sample.BlockTokens)
+		}
+	}
+	var models []fleet.Model
+	add := func(name string, aliases []string) {
+		slices.Sort(slots[name])
+		models = append(models, fleet.Model{
+			Name: name, Aliases: slices.Clone(aliases), Slots: slots[name],
+			UnitTokens: unitOf(blocks[name]), MeanOutput: s.MeanOutput(name),
+		})
+	}
+	configured := map[string]bool{}
+	for _, m := range s.Settings.Models {
+		configured[m.Name] = true
+		add(m.Name, m.Aliases)
+	}
+	others := make([]string, 0, len(slots))
+	for name := range slots {
+		if !configured[name] {
+			others = append(others, name)
+		}
+	}
+	slices.Sort(others)
+	for _, name := range others {
+		add(name, nil)
+	}
+	return models
+}
+
+// unitOf is the greatest common divisor of the block sizes, each gathered to
+// at least MinUnitTokens; unknown sizes (0) do not count.
+func unitOf(blockTokens []int) int {
+	unit := 0
+	for _, b := range blockTokens {
+		if b <= 0 {
+			continue
+		}
+		gathered := (MinUnitTokens + b - 1) / b * b
+		for unit, b = gathered, unit; b != 0; {
+			unit, b = b, unit%b
+		}
+	}
+	if unit < MinUnitTokens {
+		return MinUnitTokens
+	}
+	return unit
+}
+
+// defaultOf is the configured default, else the only model that is not an
+// adapter, else -1.
+func defaultOf(s *state.State, models []fleet.Model) int {
+	for i := range s.Settings.Models {
+		if s.Settings.Models[i].Default {
+			return i
+		}
+	}
+	adapter := map[string]bool{}
+	for _, n := range s.Nodes {
+		for i := range n.Models {
+			if n.Models[i].Parent != "" {
+				adapter[n.Models[i].ID] = true
+			}
+		}
+	}
+	only := -1
+	for i := range models {
+		if adapter[models[i].Name] {
+			continue
+		}
+		if only >= 0 {
+			return -1
+		}
+		only = i
+	}
+	return only
+}

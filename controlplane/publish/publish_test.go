@@ -1,0 +1,105 @@
+package publish
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"warmpath/controlplane/state"
+	"warmpath/dataplane/fleet"
+)
+
+func ready(t testing.TB, nodes int) state.State {
+	t.Helper()
+	var specs []state.Spec
+	for i := range nodes {
+		specs = append(specs, state.Spec{Name: fmt.Sprintf("n%03d", i), URL: fmt.Sprintf("http://10.0.0.%d:8000/base/", i), Models: []string{"m"}})
+	}
+	settings := state.DefaultSettings()
+	settings.Seed = 7
+	settings.Models = []state.ModelSpec{{Name: "z"}, {Name: "m", Aliases: []string{"alias"}, Default: true}}
+	s, _ := state.Step(state.New(settings), state.NodesSeen{NowNs: 1, Source: "x", Specs: specs})
+	for i := range specs {
+		s, _ = state.Step(s, state.ProbeResult{NowNs: 1, Node: specs[i].Name, OK: true})
+	}
+	return s
+}
+
+func TestBuild(t *testing.T) {
+	s := ready(t, 2)
+	h := fleet.NewHolder()
+	s.Pressure = 0.25
+	if err := To(h, s); err != nil {
+		t.Fatal(err)
+	}
+	snap := h.Load()
+	n := snap.Nodes[1]
+	if !n.Available() || n.Address != "10.0.0.1:8000" || n.Host != "10.0.0.1:8000" || n.PathPrefix != "/base" || n.URL != "http://10.0.0.1:8000/base" {
+		t.Errorf("node %+v", n)
+	}
+	if n.Load != s.Find("n001").Load {
+		t.Error("the counters are not those of the incarnation")
+	}
+	i := snap.ModelIndex([]byte("alias"))
+	if i != 1 || snap.Models[i].Name != "m" || !slices.Equal(snap.Models[i].Slots, []int{0, 1}) || snap.Default != 1 {
+		t.Errorf("models %+v, default %d", snap.Models, snap.Default)
+	}
+	if z := snap.ModelIndex([]byte("z")); z != 0 || len(snap.Models[z].Slots) != 0 {
+		t.Errorf("a configured model without nodes: %d", z)
+	}
+	if !snap.Asked || snap.Seed != 7 || snap.Version != s.Version || h.Pressure() != 0.25 {
+		t.Errorf("snapshot %+v, pressure %v", snap, h.Pressure())
+	}
+}
+
+// A broken State is refused and the snapshot in force stays.
+func TestInvariants(t *testing.T) {
+	breaks := map[string]func(*state.State, *state.Node){
+		"out of range":         func(_ *state.State, n *state.Node) { n.Slot = 9 },
+		"is also that of":      func(_ *state.State, n *state.Node) { n.Slot = 0 },
+		"is not its own":       func(s *state.State, _ *state.Node) { s.Slots[1].Generation = 5 },
+		"counters are missing": func(_ *state.State, n *state.Node) { n.Load = nil },
+		"counters are also":    func(s *state.State, n *state.Node) { n.Load = s.Nodes[0].Load },
+		"address is missing":   func(_ *state.State, n *state.Node) { n.Endpoint.Address = "" },
+		"weight is not":        func(_ *state.State, n *state.Node) { n.Weight = 0 },
+		"health 5":             func(_ *state.State, n *state.Node) { n.Health = fleet.Gone },
+		"name is not above":    func(s *state.State, n *state.Node) { s.Slots[1].Tenant, n.Spec.Name = "n000", "n000" },
+		"generation is 0":      func(s *state.State, n *state.Node) { s.Slots[1].Generation, n.Generation = 0, 0 },
+	}
+	for want, spoil := range breaks {
+		s := ready(t, 2)
+		n := *s.Nodes[1]
+		s.Nodes[1] = &n
+		spoil(&s, &n)
+		h := fleet.NewHolder()
+		before := h.Load()
+		if err := To(h, s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v", want, err)
+		}
+		if h.Load() != before {
+			t.Errorf("%s: it was published", want)
+		}
+	}
+}
+
+func TestUnit(t *testing.T) {
+	for _, c := range []struct {
+		blocks []int
+		want   int
+	}{{nil, 16}, {[]int{0}, 16}, {[]int{16, 0}, 16}, {[]int{1}, 16}, {[]int{64, 96}, 32}, {[]int{64}, 64}, {[]int{12}, 24}, {[]int{64, 48, 1}, 16}, {[]int{17, 16}, 16}} {
+		if got := unitOf(c.blocks); got != c.want {
+			t.Errorf("unitOf(%v) = %d, want %d", c.blocks, got, c.want)
+		}
+	}
+}
+
+func BenchmarkBuild256(b *testing.B) {
+	s := ready(b, 256)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Build(s); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

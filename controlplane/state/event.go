@@ -1,0 +1,190 @@
+package state
+
+import "warmpath/dataplane/fleet"
+
+// Event is something that happened. NowNs of every event is the caller's
+// clock in nanoseconds, from any fixed origin above zero; the State's own
+// clock never runs backwards. Node names a node; an event about a node that is
+// not known is ignored. Incarnation, where an event has it, is that of the
+// effect it answers: an answer to an earlier incarnation is ignored; 0 is not
+// checked.
+type Event interface{ at() int64 }
+
+// Served is one model as an engine names it.
+type Served struct {
+	ID          string
+	MaxModelLen int    // tokens of prompt and answer together; 0 = not said
+	Root        string // what the name stands for; "" = not said
+	Parent      string // base model of an adapter; "" = not an adapter
+}
+
+// Sample is one reading of an engine's metrics. An unknown Gauge means that
+// the engine did not say, never zero.
+type Sample struct {
+	Engine          string // "" = not recognised
+	Queued          fleet.Gauge
+	Running         fleet.Gauge
+	KVUse           fleet.Gauge // 0 … 1
+	PromptTokens    fleet.Gauge // counter
+	GeneratedTokens fleet.Gauge // counter
+	BlockTokens     int         // 0 = not said
+	CacheTokens     int64       // 0 = not said
+}
+
+// Class says what kind of failure a request met at a node.
+type Class uint8
+
+const (
+	Refused    Class = iota // the connection was refused or could not be made
+	Reset                   // the connection broke before an answer
+	ServerFail              // a 5xx answer, or an error event in a stream
+	FirstEvent              // a head, or nothing, and then no event within the deadline
+)
+
+var classNames = [...]string{"refused", "reset", "server_error", "first_event"}
+
+// String returns the name used in logs.
+func (c Class) String() string {
+	if int(c) < len(classNames) {
+		return classNames[c]
+	}
+	return "unknown"
+}
+
+type (
+	// NodesSeen is the full set of nodes that one source names now. A node that
+	// its source no longer names drains and goes. Of two sources that give the
+	// same name or the same URL, the one heard first wins. The specs' slices are
+	// the State's from then on.
+	NodesSeen struct {
+		NowNs  int64
+		Source string
+		Specs  []Spec
+	}
+	// NodeRemoved takes a node out, whatever its source: it drains first, or
+	// goes at once with Force. A node that a source still names stays out until
+	// that source drops it, or the source APISource names it anew.
+	NodeRemoved struct {
+		NowNs int64
+		Node  string
+		Force bool
+	}
+	// ProbeResult answers the effect Probe. OK means a 2xx answer; Status is 0
+	// if there was none, and Err then says why.
+	ProbeResult struct {
+		NowNs       int64
+		Node        string
+		Incarnation uint64
+		OK          bool
+		Status      int
+		DurationNs  int64
+		Err         string
+	}
+	// ModelsSeen answers AskModels, or is a reading of the poller's own accord.
+	// Err is not "" if the engine could not be asked.
+	ModelsSeen struct {
+		NowNs       int64
+		Node        string
+		Incarnation uint64
+		Models      []Served
+		Engine      string // "" = not recognised
+		Err         string
+	}
+	// MetricsSeen is one reading of the engine's metrics. That they could not be
+	// read is no event: the last reading goes stale.
+	MetricsSeen struct {
+		NowNs       int64
+		Node        string
+		Incarnation uint64
+		Sample      Sample
+	}
+	// LoadsSeen is a copy of the counters of all nodes, sent periodically: one
+	// event, since a Step for every node would copy the State for each.
+	LoadsSeen struct {
+		NowNs int64
+		Loads []LoadSeen
+	}
+	// LoadSeen is a copy of the counters behind one Node.Load.
+	LoadSeen struct {
+		Node          string
+		Incarnation   uint64
+		Requests      int64
+		PrefillTokens int64
+		Failures      int64
+		Consecutive   int64
+		Successes     int64
+	}
+	// Failure reports one failure at once; it counts towards dead and hung, not
+	// towards the breaker, which reads LoadsSeen.
+	Failure struct {
+		NowNs       int64
+		Node        string
+		Incarnation uint64
+		Class       Class
+	}
+	// LatencySeen is a percentile over a node's latest answers.
+	LatencySeen struct {
+		NowNs       int64
+		Node        string
+		Incarnation uint64
+		P95Seconds  float64
+		Samples     int
+	}
+	// RateSeen is one measurement of a node's speed; unknown gauges leave the
+	// learned rate as it is.
+	RateSeen struct {
+		NowNs                  int64
+		Node                   string
+		Incarnation            uint64
+		PrefillTokensPerSecond fleet.Gauge
+		DecodeTokensPerSecond  fleet.Gauge
+		RoundTripSeconds       fleet.Gauge
+		EvictedTokensPerSecond fleet.Gauge
+	}
+	// OutputSeen is the mean output tokens of a model's latest answers.
+	OutputSeen struct {
+		NowNs      int64
+		Model      string
+		MeanTokens float64
+	}
+	// DrainAsked stops new requests to a node.
+	DrainAsked struct {
+		NowNs int64
+		Node  string
+	}
+	// UndrainAsked takes DrainAsked back. It does not bring back a node that
+	// is being removed.
+	UndrainAsked struct {
+		NowNs int64
+		Node  string
+	}
+	// SlotSwept answers DropSlot: the index holds nothing of the slot any more.
+	SlotSwept struct {
+		NowNs      int64
+		Slot       int
+		Generation uint32
+	}
+	// Tick moves the clock; it is sent every 100 ms.
+	Tick struct{ NowNs int64 }
+	// ConfigChanged replaces the settings.
+	ConfigChanged struct {
+		NowNs    int64
+		Settings Settings
+	}
+)
+
+func (e NodesSeen) at() int64     { return e.NowNs }
+func (e NodeRemoved) at() int64   { return e.NowNs }
+func (e ProbeResult) at() int64   { return e.NowNs }
+func (e ModelsSeen) at() int64    { return e.NowNs }
+func (e MetricsSeen) at() int64   { return e.NowNs }
+func (e LoadsSeen) at() int64     { return e.NowNs }
+func (e Failure) at() int64       { return e.NowNs }
+func (e LatencySeen) at() int64   { return e.NowNs }
+func (e RateSeen) at() int64      { return e.NowNs }
+func (e OutputSeen) at() int64    { return e.NowNs }
+func (e DrainAsked) at() int64    { return e.NowNs }
+func (e UndrainAsked) at() int64  { return e.NowNs }
+func (e SlotSwept) at() int64     { return e.NowNs }
+func (e Tick) at() int64          { return e.NowNs }
+func (e ConfigChanged) at() int64 { return e.NowNs }

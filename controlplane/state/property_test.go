@@ -1,0 +1,335 @@
+package state
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"warmpath/dataplane/fleet"
+)
+
+var names = []string{"a", "b", "c", "d", "e"}
+
+// Random events in any order: Step never panics, keeps its invariants, leaves
+// its argument unchanged, and gives the same answer twice.
+func TestStepProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, now := New(DefaultSettings()), int64(1e9)
+		generations := map[int]uint32{}
+		for range rapid.IntRange(1, 120).Draw(t, "steps") {
+			now += rapid.SampledFrom([]int64{0, 1e6, 1e8, 2e9, 2e10, -5e8}).Draw(t, "dt")
+			ev := drawEvent(t, now)
+			before := dump(s)
+			next, effects := Step(s, ev)
+			again, effectsAgain := Step(s, ev)
+			if got := dump(s); got != before {
+				t.Fatalf("%T changed its argument:\n%s\n%s", ev, before, got)
+			}
+			if a, b := dump(next), dump(again); a != b {
+				t.Fatalf("%T is not deterministic:\n%s\n%s", ev, a, b)
+			}
+			if a, b := fmt.Sprintf("%+v", effects), fmt.Sprintf("%+v", effectsAgain); a != b {
+				t.Fatalf("%T: effects differ:\n%s\n%s", ev, a, b)
+			}
+			checkState(t, s, next, effects, generations)
+			s = next
+		}
+	})
+}
+
+// dump prints all of a State but the identity of counters.
+func dump(s State) string {
+	var b strings.Builder
+	for _, n := range s.Nodes {
+		c := *n
+		if c.Load == nil {
+			b.WriteString("no counters ")
+		}
+		c.Load = nil
+		fmt.Fprintf(&b, "%+v\n", c)
+	}
+	s.Nodes = nil
+	fmt.Fprintf(&b, "%+v", s)
+	return b.String()
+}
+
+func checkState(t *rapid.T, old, s State, effects []Effect, generations map[int]uint32) {
+	if s.NowNs < old.NowNs {
+		t.Fatalf("the clock runs backwards: %d, %d", old.NowNs, s.NowNs)
+	}
+	if s.Pressure < 0 || s.Pressure > 1 || math.IsNaN(s.Pressure) {
+		t.Fatalf("pressure %v", s.Pressure)
+	}
+	loads := map[*fleet.Load]bool{}
+	for i, n := range s.Nodes {
+		slot := s.Slots[n.Slot]
+		switch {
+		case i > 0 && s.Nodes[i-1].Spec.Name >= n.Spec.Name:
+			t.Fatalf("nodes are not sorted at %q", n.Spec.Name)
+		case slot.Tenant != n.Spec.Name || slot.Generation != n.Generation || slot.Resting:
+			t.Fatalf("node %q is not the tenant of %+v", n.Spec.Name, slot)
+		case n.Load == nil || loads[n.Load]:
+			t.Fatalf("counters of %q", n.Spec.Name)
+		case n.Generation < generations[n.Slot]:
+			t.Fatalf("generation of slot %d went back", n.Slot)
+		case n.Health > fleet.Down || n.Health == fleet.Draining:
+			t.Fatalf("health %v", n.Health)
+		case n.Health != fleet.Ready && n.Breaker != fleet.Closed:
+			t.Fatalf("breaker %v of a node that is %v", n.Breaker, n.Health)
+		case !(n.Weight >= minWeight && n.Weight <= maxWeight):
+			t.Fatalf("weight %v", n.Weight)
+		case !slices.IsSortedFunc(n.Models, func(a, b Served) int { return strings.Compare(a.ID, b.ID) }):
+			t.Fatalf("models of %q are not sorted", n.Spec.Name)
+		case n.SampleFresh && n.Sample.KVUse.Known && !(n.Sample.KVUse.Value >= 0 && n.Sample.KVUse.Value <= 1):
+			t.Fatalf("kv use %v", n.Sample.KVUse)
+		}
+		loads[n.Load] = true
+		generations[n.Slot] = n.Generation
+	}
+	tenants := 0
+	for i, slot := range s.Slots {
+		if slot.Tenant != "" {
+			tenants++
+		}
+		if i < len(old.Slots) && old.Slots[i].Resting && slot.Tenant != "" {
+			t.Fatalf("slot %d was given away unswept", i)
+		}
+	}
+	if tenants != len(s.Nodes) {
+		t.Fatalf("%d tenants, %d nodes", tenants, len(s.Nodes))
+	}
+	for i, e := range effects {
+		if _, ok := e.(Publish); ok && (i != len(effects)-1 || s.Version != old.Version+1) {
+			t.Fatalf("Publish is effect %d of %d, version %d after %d", i, len(effects), s.Version, old.Version)
+		}
+	}
+}
+
+func drawEvent(t *rapid.T, now int64) Event {
+	node := rapid.SampledFrom(append([]string{"nobody"}, names...)).Draw(t, "node")
+	incarnation := rapid.SampledFrom([]uint64{0, 0, 1, 2, 3}).Draw(t, "incarnation")
+	ok := rapid.Bool().Draw(t, "ok")
+	small := func(name string) int64 { return rapid.Int64Range(-1, 12).Draw(t, name) }
+	gauge := func(name string) fleet.Gauge {
+		v := rapid.SampledFrom([]float64{0, 1, 0.5, 100, -1, math.NaN(), math.Inf(1)}).Draw(t, name)
+		return fleet.Gauge{Value: v, Known: rapid.Bool().Draw(t, name+" known")}
+	}
+	switch rapid.IntRange(0, 15).Draw(t, "event") {
+	case 0:
+		return NodesSeen{NowNs: now, Source: rapid.SampledFrom([]string{"static", "file"}).Draw(t, "source"), Specs: drawSpecs(t)}
+	case 1:
+		return NodesSeen{NowNs: now, Source: APISource, Specs: drawSpecs(t)}
+	case 2:
+		return NodeRemoved{NowNs: now, Node: node, Force: ok}
+	case 3:
+		return ProbeResult{NowNs: now, Node: node, Incarnation: incarnation, OK: ok, Status: rapid.SampledFrom([]int{0, 200, 503, 500}).Draw(t, "status")}
+	case 4:
+		ev := ModelsSeen{NowNs: now, Node: node, Incarnation: incarnation, Engine: "vllm"}
+		for _, id := range rapid.SliceOfN(rapid.SampledFrom([]string{"m", "n", "", "k"}), 0, 4).Draw(t, "models") {
+			ev.Models = append(ev.Models, Served{ID: id, MaxModelLen: int(small("len"))})
+		}
+		return ev
+	case 5:
+		return ModelsSeen{NowNs: now, Node: node, Err: "refused"}
+	case 6:
+		return MetricsSeen{NowNs: now, Node: node, Incarnation: incarnation, Sample: Sample{
+			Running: gauge("running"), Queued: gauge("queued"), KVUse: gauge("kv"), GeneratedTokens: gauge("gen"), PromptTokens: gauge("prompt"), BlockTokens: int(small("block")),
+		}}
+	case 7:
+		return LoadsSeen{NowNs: now, Loads: []LoadSeen{{
+			Node: node, Incarnation: incarnation, Requests: small("req"), PrefillTokens: small("prefill"),
+			Failures: small("fail"), Consecutive: small("row"), Successes: small("good"),
+		}}}
+	case 8:
+		return Failure{NowNs: now, Node: node, Incarnation: incarnation, Class: Class(rapid.IntRange(0, 3).Draw(t, "class"))}
+	case 9:
+		return LatencySeen{NowNs: now, Node: node, P95Seconds: gauge("p95").Value, Samples: 100}
+	case 10:
+		return RateSeen{NowNs: now, Node: node, PrefillTokensPerSecond: gauge("rate"), RoundTripSeconds: gauge("rtt"), EvictedTokensPerSecond: gauge("evicted")}
+	case 11:
+		return DrainAsked{NowNs: now, Node: node}
+	case 12:
+		return UndrainAsked{NowNs: now, Node: node}
+	case 13:
+		return SlotSwept{NowNs: now, Slot: int(small("slot")), Generation: uint32(rapid.IntRange(0, 4).Draw(t, "generation"))}
+	case 14:
+		return OutputSeen{NowNs: now, Model: "m", MeanTokens: gauge("mean").Value}
+	default:
+		return Tick{NowNs: now}
+	}
+}
+
+func drawSpecs(t *rapid.T) []Spec {
+	var out []Spec
+	for _, name := range names {
+		if rapid.Bool().Draw(t, "has "+name) {
+			out = append(out, drawSpec(t, name))
+		}
+	}
+	return out
+}
+
+func drawSpec(t *rapid.T, name string) Spec {
+	s := Spec{Name: name, URL: rapid.SampledFrom([]string{"http://" + name, "http://" + name, "http://h:2/", "ftp://x", "http://[::1]:8/v"}).Draw(t, "url")}
+	s.Models = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"m", "n"}), 0, 2, rapid.ID).Draw(t, "configured")
+	s.Weight = rapid.SampledFrom([]float64{0, 1, 2, -1}).Draw(t, "weight")
+	return s
+}
+
+// At the bound a node waits for a slot, and gets one when it is swept.
+func TestSlotsAreBounded(t *testing.T) {
+	var specs []Spec
+	for i := range fleet.MaxSlots + 1 {
+		specs = append(specs, Spec{Name: fmt.Sprintf("n%04d", i), URL: fmt.Sprintf("http://h%d:1", i)})
+	}
+	s, effects := Step(New(DefaultSettings()), NodesSeen{NowNs: 1, Source: "static", Specs: specs})
+	refused := 0
+	for _, e := range effects {
+		if l, ok := e.(Log); ok && strings.HasPrefix(l.Message, "no slot is free") {
+			refused++
+		}
+	}
+	if len(s.Nodes) != fleet.MaxSlots || refused != 1 {
+		t.Fatalf("%d nodes, %d refused", len(s.Nodes), refused)
+	}
+	last := specs[fleet.MaxSlots].Name
+	s, _ = Step(s, NodesSeen{NowNs: 2, Source: "static", Specs: specs[1:]})
+	if s.Find(last) != nil {
+		t.Fatal("the slot of a node that went was given away unswept")
+	}
+	s, _ = Step(s, SlotSwept{NowNs: 3, Slot: 0, Generation: 1})
+	if n := s.Find(last); n == nil || n.Slot != 0 || n.Generation != 2 {
+		t.Fatalf("the waiting node got %+v", n)
+	}
+}
+
+// Everything else that grows has its bound.
+func TestBounds(t *testing.T) {
+	s := New(DefaultSettings())
+	for i := range maxSources + 1 {
+		s, _ = Step(s, NodesSeen{NowNs: 1, Source: fmt.Sprint(i), Specs: []Spec{{Name: fmt.Sprintf("n%d", i), URL: fmt.Sprintf("http://h%d:1", i)}}})
+	}
+	if len(s.sources) != maxSources || len(s.Nodes) != maxSources {
+		t.Errorf("%d sources, %d nodes", len(s.sources), len(s.Nodes))
+	}
+	for i := range MaxModels + 1 {
+		s, _ = Step(s, OutputSeen{NowNs: 1, Model: fmt.Sprint(i), MeanTokens: 5})
+	}
+	if len(s.Outputs) != MaxModels || s.MeanOutput("3") != 5 {
+		t.Errorf("%d output means", len(s.Outputs))
+	}
+	models := make([]Served, MaxModels+1)
+	for i := range models {
+		models[i].ID = fmt.Sprint("m", i)
+	}
+	s, _ = Step(s, ModelsSeen{NowNs: 1, Node: "n0", Models: models})
+	if n := s.Find("n0"); len(n.Models) != MaxModels {
+		t.Errorf("%d models", len(n.Models))
+	}
+	s, _ = Step(s, NodesSeen{NowNs: 1, Source: "1", Specs: make([]Spec, maxSpecs+1)})
+	if n := len((&step{s: s}).specsOf("1")); n != maxSpecs {
+		t.Errorf("%d specs", n)
+	}
+}
+
+// An answer to an earlier incarnation says nothing about the present one.
+func TestStaleAnswers(t *testing.T) {
+	s, _ := Step(New(DefaultSettings()), NodesSeen{NowNs: 1, Source: "x", Specs: []Spec{{Name: "a", URL: "http://h:1"}}})
+	s, _ = Step(s, NodesSeen{NowNs: 2, Source: "x", Specs: []Spec{{Name: "a", URL: "http://h:2"}}})
+	s, _ = Step(s, ProbeResult{NowNs: 3, Node: "a", Incarnation: 1, OK: true})
+	if n := s.Find("a"); n.Health != fleet.Joining {
+		t.Errorf("health %v", n.Health)
+	}
+	s, _ = Step(s, ProbeResult{NowNs: 3, Node: "a", Incarnation: 2, OK: true})
+	if n := s.Find("a"); n.Health != fleet.Ready {
+		t.Errorf("health %v", n.Health)
+	}
+}
+
+// Probes of many nodes spread over the interval's jitter.
+func TestProbesSpread(t *testing.T) {
+	var specs []Spec
+	for i := range 200 {
+		specs = append(specs, Spec{Name: fmt.Sprintf("n%d", i), URL: fmt.Sprintf("http://h%d:1", i)})
+	}
+	s, _ := Step(New(DefaultSettings()), NodesSeen{NowNs: 1, Source: "x", Specs: specs})
+	for i := range specs {
+		s, _ = Step(s, ProbeResult{NowNs: 1, Node: specs[i].Name, OK: true})
+	}
+	low, high := int64(math.MaxInt64), int64(0)
+	for _, n := range s.Nodes {
+		low, high = min(low, n.life.probeNextNs), max(high, n.life.probeNextNs)
+	}
+	if low < 13_500_000_000 || high > 16_500_000_002 || high-low < 2_000_000_000 {
+		t.Errorf("next probes from %d to %d", low, high)
+	}
+}
+
+func fleetOf(n int) State {
+	var specs []Spec
+	for i := range n {
+		specs = append(specs, Spec{Name: fmt.Sprintf("n%03d", i), URL: fmt.Sprintf("http://h%d:1", i), Models: []string{"m"}})
+	}
+	s, _ := Step(New(DefaultSettings()), NodesSeen{NowNs: 1, Source: "x", Specs: specs})
+	for i := range specs {
+		s, _ = Step(s, ProbeResult{NowNs: 1, Node: specs[i].Name, OK: true})
+	}
+	return s
+}
+
+// A fleet of the largest size, busy in every node and idle in every node.
+func BenchmarkLoadsSeen1024(b *testing.B) {
+	for _, busy := range []int64{1, 0} {
+		b.Run(fmt.Sprintf("busy=%d", busy), func(b *testing.B) {
+			s := fleetOf(fleet.MaxSlots)
+			loads := make([]LoadSeen, len(s.Nodes))
+			b.ReportAllocs()
+			for now := int64(2); b.Loop(); now += 1e8 {
+				for i, n := range s.Nodes {
+					loads[i] = LoadSeen{Node: n.Spec.Name, Successes: now * busy}
+				}
+				s, _ = Step(s, LoadsSeen{NowNs: now, Loads: loads})
+			}
+		})
+	}
+}
+
+// A reading that changes nothing is not read, and one that is not read would
+// have changed nothing that can be seen.
+func TestKnownLoads(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, now := fleetOf(2), int64(2)
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			now += rapid.SampledFrom([]int64{1e8, 1e8, 5e9, 4e10}).Draw(t, "dt")
+			small := rapid.Int64Range(0, 3)
+			e := LoadSeen{
+				Node: "n000", Requests: small.Draw(t, "req"), PrefillTokens: small.Draw(t, "prefill"),
+				Failures: small.Draw(t, "fail"), Consecutive: small.Draw(t, "row"), Successes: small.Draw(t, "good"),
+			}
+			if s.Find("n000").knows(e) {
+				read := step{s: s}
+				read.s.NowNs = now
+				read.on("n000", 0, func(n *Node) { read.loadSeen(n, e) })
+				was, is := *s.Find("n000"), *read.s.Find("n000")
+				was.life.errors, was.life.answers, was.life.countedNs, was.life.refusals, was.life.firstEvents = 0, 0, 0, 0, 0
+				is.life.errors, is.life.answers, is.life.countedNs, is.life.refusals, is.life.firstEvents = 0, 0, 0, 0, 0
+				was.life.failuresAtClose, is.life.failuresAtClose = 0, 0
+				if a, b := fmt.Sprintf("%+v", was), fmt.Sprintf("%+v", is); a != b || len(read.effects) > 0 {
+					t.Fatalf("%+v:\n%s\n%s\n%+v", e, a, b, read.effects)
+				}
+			}
+			s, _ = Step(s, LoadsSeen{NowNs: now, Loads: []LoadSeen{e}})
+		}
+	})
+}
+
+func BenchmarkTick256(b *testing.B) {
+	s := fleetOf(256)
+	for now := int64(2); b.Loop(); now += 1e8 {
+		s, _ = Step(s, Tick{NowNs: now})
+	}
+}

@@ -1,0 +1,206 @@
+package state
+
+import (
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+
+	"warmpath/dataplane/fleet"
+)
+
+func byID(m Served, id string) int { return strings.Compare(m.ID, id) }
+
+// modelsSeen takes an engine's list of models.
+func (t *step) modelsSeen(n *Node, e ModelsSeen) {
+	if e.Err != "" {
+		n.life.askNextNs = t.s.NowNs + askRetryNs
+		if n.life.askFailed++; n.life.askFailed == maxAskFailed && !n.Asked {
+			n.Asked, t.publish = true, true
+			t.log(slog.LevelWarn, "node does not name its models", slog.String("node", n.Spec.Name), slog.String("error", e.Err))
+		}
+		return
+	}
+	n.life.askFailed = 0
+	list := slices.DeleteFunc(slices.Clone(e.Models), func(m Served) bool { return m.ID == "" })
+	slices.SortStableFunc(list, func(a, b Served) int { return strings.Compare(a.ID, b.ID) })
+	list = slices.CompactFunc(list, func(a, b Served) bool { return a.ID == b.ID })
+	if len(list) > MaxModels {
+		t.log(slog.LevelError, "node names too many models; the rest is ignored", slog.String("node", n.Spec.Name), slog.Int("limit", MaxModels))
+		list = list[:MaxModels]
+	}
+	if len(n.Spec.Models) > 0 { // the configuration says what it serves, the engine how long
+		named := configured(n.Spec)
+		for i := range named {
+			if j, ok := slices.BinarySearchFunc(list, named[i].ID, byID); ok {
+				named[i] = list[j]
+			}
+		}
+		list = named
+	}
+	if !slices.Equal(list, n.Models) || !n.Asked {
+		n.Models, n.Asked, t.publish, t.s.rates = list, true, true, true
+	}
+	t.recognise(n, e.Engine)
+}
+
+// recognise takes the engine's kind where the configuration leaves it open.
+func (t *step) recognise(n *Node, engine string) {
+	if engine != "" && n.Spec.Engine == "" && n.Engine != engine {
+		n.Engine, t.publish = engine, true
+	}
+}
+
+// metricsSeen takes a reading of the engine's metrics, and judges whether the
+// engine stands still.
+func (t *step) metricsSeen(n *Node, e MetricsSeen) {
+	last, gap := n.Sample, !n.SampleFresh
+	n.Sample, n.SampleNs, n.SampleFresh = clean(e.Sample), t.s.NowNs, true
+	if n.Sample.BlockTokens == 0 { // facts that do not change are kept
+		n.Sample.BlockTokens = last.BlockTokens
+	}
+	if n.Sample.CacheTokens == 0 {
+		n.Sample.CacheTokens = last.CacheTokens
+	}
+	t.s.dirty = true
+	t.recognise(n, e.Sample.Engine)
+	if fell(last.GeneratedTokens, n.Sample.GeneratedTokens) || fell(last.PromptTokens, n.Sample.PromptTokens) {
+		t.log(slog.LevelWarn, "engine has restarted: its counters went back", slog.String("node", n.Spec.Name))
+		t.do(ClearSlot{Slot: n.Slot, Generation: n.Generation})
+	}
+	t.progress(n, last, gap)
+}
+
+// progress finds an engine whose tokens stand still while requests run.
+func (t *step) progress(n *Node, last Sample, gap bool) {
+	now := t.s.NowNs
+	moved := changed(last.GeneratedTokens, n.Sample.GeneratedTokens) || changed(last.PromptTokens, n.Sample.PromptTokens)
+	if moved {
+		n.life.movedNs = now
+	}
+	running := n.Sample.Running
+	if moved || gap && !n.life.hung || !n.Sample.GeneratedTokens.Known || !running.Known || running.Value <= 0 {
+		n.life.progressNs = now
+		return
+	}
+	limit := t.s.Settings.HungAfterNs
+	if limit > 0 && n.Health == fleet.Ready && now-n.life.progressNs >= limit {
+		t.hang(n, "its tokens stand still while requests run")
+	}
+}
+
+func fell(a, b fleet.Gauge) bool    { return a.Known && b.Known && b.Value < a.Value }
+func changed(a, b fleet.Gauge) bool { return a.Known && b.Known && b.Value != a.Value }
+
+// clean turns what cannot be into unknown.
+func clean(s Sample) Sample {
+	for _, g := range []*fleet.Gauge{&s.Queued, &s.Running, &s.KVUse, &s.PromptTokens, &s.GeneratedTokens} {
+		*g = plausible(*g)
+	}
+	if s.KVUse.Value > 1 {
+		s.KVUse.Value = 1
+	}
+	s.BlockTokens, s.CacheTokens = max(0, s.BlockTokens), max(0, s.CacheTokens)
+	return s
+}
+
+// plausible is g if it is a finite number, not negative.
+func plausible(g fleet.Gauge) fleet.Gauge {
+	if !g.Known || !(g.Value >= 0) || math.IsInf(g.Value, 0) {
+		return fleet.Gauge{}
+	}
+	return g
+}
+
+// rateSeen learns a node's speed.
+func (t *step) rateSeen(n *Node, e RateSeen) {
+	if learn(&n.PrefillTokensPerSecond, e.PrefillTokensPerSecond) {
+		t.s.rates = true
+	}
+	learn(&n.DecodeTokensPerSecond, e.DecodeTokensPerSecond)
+	if learn(&n.RoundTripSeconds, e.RoundTripSeconds) {
+		n.life.roundTripNs = t.s.NowNs
+	}
+	if g := plausible(e.EvictedTokensPerSecond); g.Known {
+		n.EvictedTokensPerSecond, n.life.evictedNs = g, t.s.NowNs
+	}
+	t.s.dirty = true
+}
+
+// learn folds a reading above zero into a moving average.
+func learn(to *fleet.Gauge, g fleet.Gauge) bool {
+	if g = plausible(g); !g.Known || g.Value == 0 {
+		return false
+	}
+	if !to.Known {
+		*to = g
+	} else {
+		to.Value += rateWeight * (g.Value - to.Value)
+	}
+	return true
+}
+
+// outputSeen folds a reading into the running mean output of a model.
+func (t *step) outputSeen(e OutputSeen) {
+	if !(e.MeanTokens > 0) || math.IsInf(e.MeanTokens, 0) {
+		return
+	}
+	i, ok := slices.BinarySearchFunc(t.s.Outputs, e.Model, func(m Model, name string) int { return strings.Compare(m.Name, name) })
+	switch {
+	case ok:
+		t.s.Outputs = slices.Clone(t.s.Outputs)
+		t.s.Outputs[i].MeanOutput += rateWeight * (e.MeanTokens - t.s.Outputs[i].MeanOutput)
+	case len(t.s.Outputs) < MaxModels:
+		t.s.Outputs = slices.Insert(slices.Clone(t.s.Outputs), i, Model{e.Model, e.MeanTokens})
+	default:
+		return
+	}
+	t.s.dirty = true
+}
+
+// MeanOutput is the running mean of a model's output tokens, 0 if none was
+// seen.
+func (s *State) MeanOutput(model string) float64 {
+	if i, ok := slices.BinarySearchFunc(s.Outputs, model, func(m Model, name string) int { return strings.Compare(m.Name, name) }); ok {
+		return s.Outputs[i].MeanOutput
+	}
+	return 0
+}
+
+// weigh sets every node's weight: its learned prefill rate over the median of
+// the nodes that serve its first model; 1.0 while fewer than two are known.
+func (t *step) weigh() {
+	t.s.rates = false
+	groups := map[string][]float64{}
+	for _, n := range t.s.Nodes {
+		if n.PrefillTokensPerSecond.Known {
+			groups[n.group()] = append(groups[n.group()], n.PrefillTokensPerSecond.Value)
+		}
+	}
+	for i, n := range t.s.Nodes {
+		weight, rates := 1.0, groups[n.group()]
+		if n.PrefillTokensPerSecond.Known && len(rates) > 1 {
+			weight = min(maxWeight, max(minWeight, n.PrefillTokensPerSecond.Value/median(rates)))
+		}
+		if weight != n.Weight {
+			t.edit(i).Weight = weight
+			t.s.dirty = true
+		}
+	}
+}
+
+func (n *Node) group() string {
+	if len(n.Models) == 0 {
+		return ""
+	}
+	return n.Models[0].ID
+}
+
+// median sorts v.
+func median(v []float64) float64 {
+	slices.Sort(v)
+	if len(v)%2 == 1 {
+		return v[len(v)/2]
+	}
+	return (v[len(v)/2-1] + v[len(v)/2]) / 2
+}

@@ -1,0 +1,342 @@
+package state_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"warmpath/controlplane/publish"
+	"warmpath/controlplane/state"
+	"warmpath/dataplane/fleet"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite expected traces")
+
+// TestScenarios runs testdata/*.txt. A case is the command "run" or "more"
+// (which goes on with the state of the case before), its input lines, ----, the
+// expected trace, and an empty line. See run.line for the input lines.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scenario files", err)
+	}
+	for _, path := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { scenarioFile(t, path) })
+	}
+}
+
+func scenarioFile(t *testing.T, path string) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	var r *run
+	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	for i := 0; i < len(lines); i++ {
+		head := lines[i]
+		out.WriteString(head + "\n")
+		if head == "" || strings.HasPrefix(head, "#") {
+			continue
+		}
+		if head == "run" {
+			r = newRun()
+		} else if head != "more" || r == nil {
+			t.Fatalf("%s:%d: unknown command %q", path, i+1, head)
+		}
+		r.trace.Reset()
+		for i++; i < len(lines) && lines[i] != "----"; i++ {
+			out.WriteString(lines[i] + "\n")
+			if err := r.line(lines[i]); err != nil {
+				t.Fatalf("%s:%d: %v", path, i+1, err)
+			}
+		}
+		out.WriteString("----\n")
+		at, want := i+1, ""
+		for i++; i < len(lines) && lines[i] != ""; i++ {
+			want += lines[i] + "\n"
+		}
+		if got := r.trace.String(); got != want && !*rewrite {
+			t.Errorf("%s:%d:\ngot:\n%swant:\n%s", path, at, got, want)
+		}
+		out.WriteString(r.trace.String())
+		if i < len(lines) {
+			out.WriteString("\n")
+		}
+	}
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+type run struct {
+	s     state.State
+	now   int64
+	added []state.Spec      // the set of the API
+	auto  map[string]string // node → how its probes are answered
+	trace strings.Builder
+}
+
+func newRun() *run {
+	return &run{s: state.New(state.DefaultSettings()), now: int64(time.Hour), auto: map[string]string{}}
+}
+
+// step feeds one event, writes the trace and answers probes that are answered
+// by themselves.
+func (r *run) step(ev state.Event) error {
+	s, effects := state.Step(r.s, ev)
+	r.s = s
+	for _, e := range effects {
+		switch e := e.(type) {
+		case state.Publish:
+			if _, err := publish.Build(s); err != nil {
+				return err
+			}
+		case state.Probe:
+			answer, ok := r.auto[e.Node]
+			if !ok {
+				r.say("probe %s%s (%s)", e.URL, e.Path, e.Node)
+			} else if answer != "silent" {
+				if err := r.step(r.answer(e.Node, e.Incarnation, answer)); err != nil {
+					return err
+				}
+			}
+		case state.AskModels:
+			if n := s.Find(e.Node); r.auto[e.Node] != "ok" || len(n.Spec.Models) == 0 {
+				r.say("ask models of %s", e.Node)
+			} else if err := r.step(state.ModelsSeen{NowNs: r.now, Node: e.Node, Incarnation: e.Incarnation}); err != nil {
+				return err
+			}
+		case state.DropSlot:
+			r.say("drop slot %d generation %d", e.Slot, e.Generation)
+		case state.ClearSlot:
+			r.say("clear slot %d generation %d", e.Slot, e.Generation)
+		case state.Drained:
+			r.say("drained %s timed_out=%v", e.Node, e.TimedOut)
+		case state.Log:
+			r.sayLog(e)
+		}
+	}
+	return nil
+}
+
+func (r *run) say(format string, args ...any) {
+	fmt.Fprintf(&r.trace, "%6.1fs ", time.Duration(r.now-int64(time.Hour)).Seconds())
+	fmt.Fprintf(&r.trace, format+"\n", args...)
+}
+
+func (r *run) sayLog(e state.Log) {
+	attrs := ""
+	for _, a := range e.Attrs {
+		attrs += " " + a.Key + "=" + strconv.Quote(a.Value.String())
+	}
+	level := strings.ToLower(e.Level.String())
+	if e.Level == slog.LevelInfo {
+		level = "info"
+	}
+	r.say("%s: %s%s", level, e.Message, attrs)
+}
+
+func (r *run) answer(node string, incarnation uint64, how string) state.ProbeResult {
+	p := state.ProbeResult{NowNs: r.now, Node: node, Incarnation: incarnation}
+	switch how {
+	case "ok":
+		p.OK, p.Status = true, 200
+	case "refused":
+		p.Err = "connection refused"
+	default:
+		p.Status, _ = strconv.Atoi(how)
+	}
+	return p
+}
+
+// line runs one input line:
+//
+//	at 2s                          tick every 100 ms until then
+//	auto a ok|503|refused|silent   how probes of a are answered from now on; ok
+//	                               also answers for models that are configured
+//	nodes SOURCE a=http://… …      also a=URL,models=m+n,weight=2,cap=4
+//	add a=URL · remove a [force] · drain a · undrain a · swept SLOT GENERATION
+//	probe a ok|503|refused
+//	models a id[:max_len[:parent]] … | models a error
+//	metrics a running=1 gen=10 …
+//	load a req=1 fail=5 row=5 ok=0 prefill=0
+//	fail a refused|reset|server_error|first_event
+//	latency a SECONDS SAMPLES · rate a prefill=8000 rtt=0.001 · show
+func (r *run) line(text string) error {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return errors.New("empty input line")
+	}
+	arg := func(i int) string {
+		if i < len(words) {
+			return words[i]
+		}
+		return ""
+	}
+	switch words[0] {
+	case "at":
+		return r.until(arg(1))
+	case "auto":
+		r.auto[arg(1)] = arg(2)
+		return nil
+	case "show":
+		r.show()
+		return nil
+	}
+	ev, err := r.event(words, arg)
+	if err != nil {
+		return err
+	}
+	return r.step(ev)
+}
+
+func (r *run) until(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	for end := int64(time.Hour + d); r.now < end; {
+		r.now += int64(100 * time.Millisecond)
+		if err := r.step(state.Tick{NowNs: r.now}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) event(words []string, arg func(int) string) (state.Event, error) {
+	v := values(words)
+	n := func(key string) int64 { return int64(v[key].Value) }
+	switch words[0] {
+	case "nodes":
+		ev := state.NodesSeen{NowNs: r.now, Source: arg(1)}
+		for _, w := range words[min(2, len(words)):] {
+			ev.Specs = append(ev.Specs, spec(w))
+		}
+		return ev, nil
+	case "add":
+		r.added = append(r.added, spec(arg(1)))
+		return state.NodesSeen{NowNs: r.now, Source: state.APISource, Specs: slices.Clone(r.added)}, nil
+	case "remove":
+		r.added = slices.DeleteFunc(r.added, func(s state.Spec) bool { return s.Name == arg(1) })
+		return state.NodeRemoved{NowNs: r.now, Node: arg(1), Force: arg(2) == "force"}, nil
+	case "drain":
+		return state.DrainAsked{NowNs: r.now, Node: arg(1)}, nil
+	case "undrain":
+		return state.UndrainAsked{NowNs: r.now, Node: arg(1)}, nil
+	case "swept":
+		slot, _ := strconv.Atoi(arg(1))
+		generation, _ := strconv.Atoi(arg(2))
+		return state.SlotSwept{NowNs: r.now, Slot: slot, Generation: uint32(generation)}, nil
+	case "probe":
+		return r.answer(arg(1), 0, arg(2)), nil
+	case "models":
+		return r.models(words), nil
+	case "metrics":
+		return state.MetricsSeen{NowNs: r.now, Node: arg(1), Sample: state.Sample{
+			Engine: "vllm", Queued: v["queued"], Running: v["running"], KVUse: v["kv"], PromptTokens: v["prompt"],
+			GeneratedTokens: v["gen"], BlockTokens: int(n("block")), CacheTokens: n("cache"),
+		}}, nil
+	case "load":
+		return state.LoadsSeen{NowNs: r.now, Loads: []state.LoadSeen{{
+			Node: arg(1), Requests: n("req"), PrefillTokens: n("prefill"), Failures: n("fail"), Consecutive: n("row"), Successes: n("ok"),
+		}}}, nil
+	case "fail":
+		for c := state.Refused; c <= state.FirstEvent; c++ {
+			if c.String() == arg(2) {
+				return state.Failure{NowNs: r.now, Node: arg(1), Class: c}, nil
+			}
+		}
+	case "latency":
+		p95, _ := strconv.ParseFloat(arg(2), 64)
+		samples, _ := strconv.Atoi(arg(3))
+		return state.LatencySeen{NowNs: r.now, Node: arg(1), P95Seconds: p95, Samples: samples}, nil
+	case "rate":
+		return state.RateSeen{NowNs: r.now, Node: arg(1), PrefillTokensPerSecond: v["prefill"], DecodeTokensPerSecond: v["decode"], RoundTripSeconds: v["rtt"]}, nil
+	}
+	return nil, fmt.Errorf("unknown input line %q", strings.Join(words, " "))
+}
+
+func (r *run) models(words []string) state.Event {
+	ev := state.ModelsSeen{NowNs: r.now, Node: words[1], Engine: "vllm"}
+	for _, w := range words[2:] {
+		if w == "error" {
+			return state.ModelsSeen{NowNs: r.now, Node: words[1], Err: "status 500"}
+		}
+		parts := strings.Split(w+"::", ":")
+		length, _ := strconv.Atoi(parts[1])
+		ev.Models = append(ev.Models, state.Served{ID: parts[0], MaxModelLen: length, Parent: parts[2]})
+	}
+	return ev
+}
+
+// values reads key=number words.
+func values(words []string) map[string]fleet.Gauge {
+	out := map[string]fleet.Gauge{}
+	for _, w := range words {
+		key, value, _ := strings.Cut(w, "=")
+		if f, err := strconv.ParseFloat(value, 64); err == nil {
+			out[key] = fleet.Gauge{Value: f, Known: true}
+		}
+	}
+	return out
+}
+
+func spec(word string) state.Spec {
+	parts := strings.Split(word, ",")
+	name, url, _ := strings.Cut(parts[0], "=")
+	s := state.Spec{Name: name, URL: url}
+	for _, p := range parts[1:] {
+		key, value, _ := strings.Cut(p, "=")
+		switch key {
+		case "models":
+			s.Models = strings.Split(value, "+")
+		case "weight":
+			s.Weight, _ = strconv.ParseFloat(value, 64)
+		case "cap":
+			s.MaxInFlight, _ = strconv.Atoi(value)
+		}
+	}
+	return s
+}
+
+// show prints the snapshot that would be published.
+func (r *run) show() {
+	snap, err := publish.Build(r.s)
+	if err != nil {
+		fmt.Fprintln(&r.trace, "error:", err)
+		return
+	}
+	gauge := func(g fleet.Gauge) string {
+		if !g.Known {
+			return "?"
+		}
+		return strconv.FormatFloat(g.Value, 'g', 4, 64)
+	}
+	for i, n := range snap.Nodes {
+		if n == nil {
+			fmt.Fprintf(&r.trace, "slot %d: empty, resting=%v\n", i, r.s.Slots[i].Resting)
+			continue
+		}
+		fmt.Fprintf(&r.trace, "slot %d: %s generation %d %s, breaker %s, class %g, weight %.2f, max len %d, running %s, kv %s, errors %s\n",
+			i, n.Name, n.Generation, n.State, n.Breaker, n.CapacityClass, n.Weight, n.MaxModelLen, gauge(n.RunningRequests), gauge(n.KVUse), gauge(n.ErrorShare))
+	}
+	for _, m := range snap.Models {
+		fmt.Fprintf(&r.trace, "model %s: slots %v unit %d\n", m.Name, m.Slots, m.UnitTokens)
+	}
+	fmt.Fprintf(&r.trace, "asked %v, default %d\n", snap.Asked, snap.Default)
+	if names := r.s.Nodes; !slices.IsSortedFunc(names, func(a, b *state.Node) int { return strings.Compare(a.Spec.Name, b.Spec.Name) }) {
+		fmt.Fprintln(&r.trace, "BUG: nodes are not sorted")
+	}
+}

@@ -1,0 +1,130 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds of a Spec.
+const (
+	MaxNameBytes     = 63 // of a node's, an island's and a region's name
+	MaxModelBytes    = 256
+	MinCapacityClass = 0.001
+	MaxCapacityClass = 1000.0
+	MostInFlight     = 1000000
+)
+
+// Spec is one node as a source names it. The tags are its form in the admin
+// API.
+type Spec struct {
+	Name        string   `json:"name"`                    // see CheckName; unique
+	URL         string   `json:"url"`                     // see ParseEndpoint; unique
+	Models      []string `json:"models,omitempty"`        // names it serves; empty = ask the engine
+	Engine      string   `json:"engine,omitempty"`        // "" or "auto" = find out
+	Island      string   `json:"island,omitempty"`        // the set of nodes inside which KV state can be reused
+	Region      string   `json:"region,omitempty"`        // where it stands
+	Weight      float64  `json:"weight,omitempty"`        // capacity class; 0 = 1.0
+	MaxInFlight int      `json:"max_in_flight,omitempty"` // requests; 0 = no cap
+}
+
+// Equal reports whether two specs say the same.
+func (s Spec) Equal(o Spec) bool {
+	return s.Name == o.Name && s.URL == o.URL && slices.Equal(s.Models, o.Models) && s.Engine == o.Engine &&
+		s.Island == o.Island && s.Region == o.Region && s.Weight == o.Weight && s.MaxInFlight == o.MaxInFlight
+}
+
+// Validate checks a spec and returns it in canonical form: the URL as
+// ParseEndpoint makes it, weight 1 if none is given, no engine for "auto". It
+// shares nothing with s. The error names node, field, value and remedy. Which
+// engines there are is not known here: whoever reads a spec checks that.
+func (s Spec) Validate() (Spec, error) {
+	if err := CheckName(s.Name); err != nil {
+		return Spec{}, fmt.Errorf("node name %q: %w", s.Name, err)
+	}
+	fail := func(field, value string, err error) (Spec, error) {
+		return Spec{}, fmt.Errorf("node %q: %s %s: %w", s.Name, field, value, err)
+	}
+	end, err := ParseEndpoint(s.URL)
+	if err != nil {
+		return fail("url", fmt.Sprintf("%q", withoutUser(s.URL)), err)
+	}
+	s.URL = end.URL
+	if s.Weight == 0 {
+		s.Weight = 1
+	}
+	if s.Engine == "auto" {
+		s.Engine = ""
+	}
+	switch {
+	case !(s.Weight >= MinCapacityClass && s.Weight <= MaxCapacityClass):
+		return fail("weight", fmt.Sprint(s.Weight), fault("out of range", fmt.Sprintf("use %v to %v", MinCapacityClass, MaxCapacityClass)))
+	case s.MaxInFlight < 0 || s.MaxInFlight > MostInFlight:
+		return fail("max_in_flight", fmt.Sprint(s.MaxInFlight), fault("out of range", fmt.Sprintf("use 0 (no cap) to %d", MostInFlight)))
+	case len(s.Models) > MaxModels:
+		return fail("models", fmt.Sprintf("[%d values]", len(s.Models)), fault("too many", fmt.Sprintf("use at most %d", MaxModels)))
+	}
+	s.Models = slices.Clone(s.Models)
+	for i, m := range s.Models {
+		err := CheckModel(m)
+		if err == nil && slices.Contains(s.Models[:i], m) {
+			err = fault("it stands twice", "remove one")
+		}
+		if err != nil {
+			return fail("model", fmt.Sprintf("%q", m), err)
+		}
+	}
+	for _, place := range []struct{ key, value string }{{"island", s.Island}, {"region", s.Region}} {
+		if place.value == "" {
+			continue
+		}
+		if err := CheckName(place.value); err != nil {
+			return fail(place.key, fmt.Sprintf("%q", place.value), err)
+		}
+	}
+	return s, nil
+}
+
+// CheckName checks the name of a node, an island or a region. It stands in
+// header values, metric labels and paths of the admin API. The error is a
+// *Fault.
+func CheckName(name string) error {
+	const remedy = "use letters, digits, '.', '_' and '-', a letter or digit first"
+	if name == "" {
+		return fault("the name is empty", remedy)
+	}
+	if len(name) > MaxNameBytes {
+		return fault(fmt.Sprintf("the name has %d bytes", len(name)), fmt.Sprintf("use at most %d", MaxNameBytes))
+	}
+	for i, c := range name {
+		alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alphanumeric && (i == 0 || !strings.ContainsRune("._-", c)) {
+			return fault(fmt.Sprintf("the name has %q at %d", c, i+1), remedy)
+		}
+	}
+	return nil
+}
+
+// CheckModel checks the name of a model as clients send it. The error is a
+// *Fault.
+func CheckModel(name string) error {
+	switch {
+	case name == "":
+		return fault("the name is empty", "write the name that clients send")
+	case len(name) > MaxModelBytes:
+		return fault(fmt.Sprintf("the name has %d bytes", len(name)), fmt.Sprintf("use at most %d", MaxModelBytes))
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return fault("the name has control characters or is not UTF-8", "write it on one line, without tabs")
+	}
+	return nil
+}
+
+// Fault is what is wrong with one value, and what to do about it. It does not
+// repeat the value: whoever shows it knows it, and whether it may be shown.
+type Fault struct{ What, Remedy string }
+
+// Error is What and Remedy.
+func (f *Fault) Error() string { return f.What + ": " + f.Remedy }
+
+func fault(what, remedy string) error { return &Fault{what, remedy} }

@@ -1,0 +1,158 @@
+package state
+
+import (
+	"slices"
+	"strings"
+
+	"warmpath/dataplane/fleet"
+)
+
+// Bounds beside fleet.MaxSlots.
+const (
+	MaxModels  = 1024 // of one node, and of output means kept
+	maxSources = 16
+	maxSpecs   = 2 * fleet.MaxSlots // of one source
+)
+
+// Settings are the parts of the configuration that Step needs. They are
+// immutable once passed in.
+type Settings struct {
+	Seed uint64 // of chain hashes
+
+	ProbeIntervalNs     int64 // of a ready node
+	ProbeIntervalDownNs int64 // of a node that does not answer
+	ProbeTimeoutNs      int64
+	HealthPath          string
+	DownAfter           int // failed probes in a row
+	UpAfter             int // good probes in a row
+
+	BreakerFailures    int // failures in a row that open it
+	BreakerOpenNs      int64
+	BreakerProbeNs     int64   // how long half-open waits for its probe
+	MaxEjected         float64 // share of a model's nodes that passive judgements may take out
+	SlowOverBaseline   float64 // p95 above this many times the baseline is a failure; 0 = off
+	FirstEventFailures int     // first-event time-outs in a row that mean hung
+	HungAfterNs        int64   // tokens standing still this long while requests run mean hung; 0 = off
+
+	DrainNodeNs int64 // longest drain of one node; 0 = no limit
+	StaleNs     int64 // metrics older than this are unknown
+
+	Models []ModelSpec
+}
+
+// ModelSpec is a model that the configuration names.
+type ModelSpec struct {
+	Name    string
+	Aliases []string
+	Default bool
+}
+
+// DefaultSettings are the settings of a configuration without keys.
+func DefaultSettings() Settings {
+	const second = int64(1e9)
+	return Settings{
+		ProbeIntervalNs: 15 * second, ProbeIntervalDownNs: 2 * second, ProbeTimeoutNs: 5 * second,
+		HealthPath: "/health", DownAfter: 3, UpAfter: 2,
+		BreakerFailures: 5, BreakerOpenNs: 60 * second, BreakerProbeNs: 10 * second,
+		MaxEjected: 0.5, SlowOverBaseline: 3, FirstEventFailures: 2, HungAfterNs: 30 * second,
+		DrainNodeNs: 1800 * second, StaleNs: 5 * second,
+	}
+}
+
+// Node is one node's record. It is immutable: Step replaces records, never
+// changes them.
+type Node struct {
+	Spec        Spec
+	Source      string
+	Endpoint    Endpoint
+	Slot        int
+	Generation  uint32
+	Incarnation uint64      // grows over all nodes, never reused
+	Load        *fleet.Load // of this incarnation; never read by Step
+
+	Health   fleet.State // Joining, Warming, Ready or Down: what it would be if it did not drain
+	Breaker  fleet.Breaker
+	Drain    bool
+	Removing bool   // it goes when it is idle
+	Reason   string // why it is in this state, for people
+
+	Models []Served // what it serves, ascending by ID
+	Asked  bool     // it was asked for its models at least once
+	Engine string   // "" = not known
+
+	Sample      Sample // the last good reading
+	SampleNs    int64  // when; 0 = never
+	SampleFresh bool
+
+	Requests      int64 // as LoadSeen last said
+	PrefillTokens int64
+	ErrorShare    fleet.Gauge
+
+	PrefillTokensPerSecond fleet.Gauge
+	DecodeTokensPerSecond  fleet.Gauge
+	RoundTripSeconds       fleet.Gauge
+	EvictedTokensPerSecond fleet.Gauge
+	Weight                 float64 // 1.0 = median of its model's nodes
+
+	life life
+}
+
+// Slot is one place in the snapshot.
+type Slot struct {
+	Generation uint32 // of its present or latest tenant; 0 = never had one
+	Tenant     string // "" = none
+	Resting    bool   // its tenant is gone and the index has not swept it yet
+}
+
+// Model is what is known of one model.
+type Model struct {
+	Name       string
+	MeanOutput float64 // running mean of output tokens; 0 = none seen yet
+}
+
+// State is the whole fleet. The zero State is not usable; begin with New.
+type State struct {
+	NowNs    int64  // the latest time of any event
+	Version  uint64 // grows with each Publish
+	Settings Settings
+	Nodes    []*Node // ascending by name
+	Slots    []Slot  // by slot
+	Outputs  []Model // ascending by name; bounded by MaxModels
+	Pressure float64 // moving average (30 s) of the share of nodes with queued prefill
+
+	sources     []source
+	masked      []string // names that NodeRemoved took out although a source other than APISource has them; ascending
+	incarnation uint64
+	dirty       bool // a snapshot would show something new; published with the next Tick
+	rates       bool // a learned rate changed since the weights were made
+	pressedNs   int64
+	waiting     bool // a node found no slot; tried again when one is swept
+}
+
+// source is one source of nodes and its latest full set.
+type source struct {
+	name  string
+	specs []Spec
+}
+
+// New returns a State without nodes.
+func New(settings Settings) State { return State{Settings: settings} }
+
+// State says where in its life the node is: Health, overlaid by draining. A
+// node that is down is down, whether it drains or not.
+func (n *Node) State() fleet.State {
+	if n.Drain && n.Health != fleet.Down {
+		return fleet.Draining
+	}
+	return n.Health
+}
+
+// Find returns the record of the named node, nil if there is none.
+func (s *State) Find(name string) *Node {
+	if i, ok := slices.BinarySearchFunc(s.Nodes, name, byName); ok {
+		return s.Nodes[i]
+	}
+	return nil
+}
+
+func byName(n *Node, name string) int { return strings.Compare(n.Spec.Name, name) }
