@@ -1,0 +1,225 @@
+package admin
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"warmpath/controlplane"
+	"warmpath/dataplane"
+	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/index"
+)
+
+// Bounds of what is read.
+const (
+	maxExplainBytes = 64 << 20 // a request body
+	maxNodeBytes    = 1 << 20  // the description of a node
+)
+
+// Options are what the surface shows.
+type Options struct {
+	Control   *controlplane.ControlPlane
+	Dataplane *dataplane.Dataplane
+	Fleet     *fleet.Holder
+	Index     *index.Index
+	Token     string // "" = none is asked for
+	Version   string
+	Log       *slog.Logger
+}
+
+// Server is the running surface.
+type Server struct {
+	opt  Options
+	http http.Server
+}
+
+// Serve answers on listener until Stop.
+func Serve(listener net.Listener, opt Options) *Server {
+	s := &Server{opt: opt}
+	s.http = http.Server{
+		Handler:           s.authorized(sameOrigin(s.routes())),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       75 * time.Second,
+		ErrorLog:          slog.NewLogLogger(opt.Log.Handler(), slog.LevelWarn),
+	}
+	go func() {
+		if err := s.http.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			opt.Log.Error("admin listener ended", "err", err)
+		}
+	}()
+	return s
+}
+
+// Stop ends the surface; requests under way have until ctx ends.
+func (s *Server) Stop(ctx context.Context) {
+	if s.http.Shutdown(ctx) != nil {
+		_ = s.http.Close()
+	}
+}
+
+func (s *Server) routes() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(newCollector(s.opt))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", s.ready)
+	mux.HandleFunc("GET /{$}", s.page)
+	mux.HandleFunc("GET /api/status", s.status)
+	mux.HandleFunc("GET /api/nodes", s.listNodes)
+	mux.HandleFunc("POST /api/nodes", s.addNode)
+	mux.HandleFunc("DELETE /api/nodes/{name}", s.removeNode)
+	mux.HandleFunc("POST /api/nodes/{name}/drain", s.drain)
+	mux.HandleFunc("POST /api/nodes/{name}/undrain", s.undrain)
+	mux.HandleFunc("GET /api/decisions", s.listDecisions)
+	mux.HandleFunc("GET /api/decisions/{id}", s.decision)
+	mux.HandleFunc("POST /api/explain", s.explain)
+	mux.HandleFunc("GET /api/index", s.index)
+	mux.HandleFunc("POST /api/reload", s.reload)
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusNotFound, "not_found", "no such route: "+r.Method+" "+r.URL.Path)
+	})
+	return mux
+}
+
+// authorized asks for the token, except for the health of the process.
+func (s *Server) authorized(next http.Handler) http.Handler {
+	if s.opt.Token == "" {
+		return next
+	}
+	want := []byte("Bearer " + s.opt.Token)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/healthz" && subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			refuse(w, http.StatusUnauthorized, "unauthorized", "send the token of admin.token as Authorization: Bearer")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// sameOrigin keeps a page in an operator's browser from changing anything here:
+// on loopback no token stands between the two.
+func sameOrigin(next http.Handler) http.Handler {
+	p := http.NewCrossOriginProtection()
+	p.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusForbidden, "cross_origin", "requests that change something are not taken from pages of another origin")
+	}))
+	return p.Handler(next)
+}
+
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	if !s.opt.Control.Ready() {
+		refuse(w, http.StatusServiceUnavailable, "not_ready", "no node can take requests")
+		return
+	}
+	_, _ = io.WriteString(w, "ready\n")
+}
+
+func (s *Server) reload(w http.ResponseWriter, _ *http.Request) {
+	restart, err := s.opt.Control.Reload()
+	if err != nil {
+		refuse(w, http.StatusUnprocessableEntity, "bad_configuration", err.Error())
+		return
+	}
+	if restart == nil {
+		restart = []string{}
+	}
+	reply(w, http.StatusOK, map[string][]string{"needs_restart": restart})
+}
+
+// IndexView is what GET /api/index shows; see index.Stats.
+type IndexView struct {
+	Units           int64            `json:"units"`
+	HolderUnits     int64            `json:"holder_units"`
+	Rows            int64            `json:"rows"`
+	Bytes           int64            `json:"bytes"`
+	MemoryBytes     int64            `json:"memory_bytes"`
+	Capacity        int64            `json:"capacity_units"`
+	Learned         int64            `json:"learned"`
+	Evictions       int64            `json:"evictions"`
+	MemoryEvictions int64            `json:"memory_evictions"`
+	Expired         int64            `json:"expired"`
+	Swept           int64            `json:"swept"`
+	Refusals        int64            `json:"refusals"`
+	Forgotten       int64            `json:"forgotten"`
+	Nodes           map[string]int64 `json:"nodes"` // units held by node
+}
+
+func indexView(s index.Stats) IndexView {
+	return IndexView{
+		Units: s.Units, HolderUnits: s.HolderUnits, Rows: s.Rows, Bytes: s.Bytes, MemoryBytes: s.MemoryBytes, Capacity: s.Capacity,
+		Learned: s.Learned, Evictions: s.Evictions, MemoryEvictions: s.MemoryEvictions, Expired: s.Expired, Swept: s.Swept,
+		Refusals: s.Refusals, Forgotten: s.Forgotten, Nodes: map[string]int64{},
+	}
+}
+
+func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
+	v := indexView(s.opt.Index.Stats())
+	for slot, n := range s.opt.Fleet.Load().Nodes {
+		if n != nil {
+			v.Nodes[n.Name] = s.opt.Index.SlotUnits(slot)
+		}
+	}
+	reply(w, http.StatusOK, v)
+}
+
+// reply writes v as JSON.
+func reply(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // the client may have gone
+}
+
+// refuse writes an error in the shape that the client side uses too.
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	reply(w, status, map[string]any{"error": map[string]any{"message": message, "type": "admin_error", "param": nil, "code": code}})
+}
+
+// readBody reads a request's body within the bound.
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, bool) {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		refuse(w, http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body has more than %d bytes", most))
+	case err != nil:
+		refuse(w, http.StatusBadRequest, "body_cut", fmt.Sprintf("read body: %v", err))
+	default:
+		return b, true
+	}
+	return nil, false
+}
+
+// named returns the node that the path names, or refuses.
+func (s *Server) named(w http.ResponseWriter, r *http.Request) (string, bool) {
+	name := r.PathValue("name")
+	var known []string
+	for _, n := range s.opt.Control.State().Nodes {
+		if n.Spec.Name == name {
+			return name, true
+		}
+		known = append(known, n.Spec.Name)
+	}
+	refuse(w, http.StatusNotFound, "unknown_node", fmt.Sprintf("no node %q; nodes are: %s", name, strings.Join(known, ", ")))
+	return "", false
+}

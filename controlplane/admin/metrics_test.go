@@ -1,0 +1,153 @@
+package admin_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	ct "warmpath/controlplane/controltest"
+)
+
+func (s *surface) metrics() map[string]*dto.MetricFamily {
+	s.t.Helper()
+	status, text := s.call("GET", "/metrics", "")
+	p := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := p.TextToMetricFamilies(bytes.NewReader([]byte(text)))
+	if err != nil || status != 200 {
+		s.t.Fatalf("%d: %v\n%s", status, err, text)
+	}
+	return families
+}
+
+// every metric that this build has, with its labels. What design section 12
+// names beyond them belongs to parts that are not in this build: the queue of
+// classes (queue_seconds), KV-cache events (node_trust, kv_events_total,
+// kv_event_gaps_total), the kernel plane (kernel_*, xdp_packets_total,
+// router_lag_seconds), the scaler (scaler_*), and index_lookup_seconds, which
+// is not measured on the path of requests.
+var every = map[string]string{
+	"requests_total":               "model node code",
+	"request_duration_seconds":     "",
+	"ttft_seconds":                 "node",
+	"inter_token_seconds":          "node",
+	"routing_seconds":              "",
+	"decisions_total":              "policy reason exactness prefix",
+	"prompt_tokens_total":          "",
+	"matched_tokens_total":         "exactness",
+	"cached_tokens_total":          "node",
+	"match_error_tokens":           "",
+	"retries_total":                "reason",
+	"in_flight":                    "node",
+	"in_flight_tokens":             "node",
+	"node_state":                   "node state",
+	"node_weight":                  "node",
+	"index_blocks":                 "node",
+	"index_bytes":                  "",
+	"connections":                  "side",
+	"notes_dropped_total":          "",
+	"config_reload_success":        "",
+	"accept_failures_total":        "",
+	"backpressure_pauses_total":    "",
+	"build_info":                   "version",
+	"connections_refused_total":    "",
+	"index_evictions_total":        "reason",
+	"node_breaker":                 "node state",
+	"node_failures_total":          "node kind",
+	"pressure":                     "",
+	"retry_budget_exhausted_total": "",
+}
+
+func TestMetrics(t *testing.T) {
+	good, bad := ct.StartEngine(t, "m"), ct.StartEngine(t, "m")
+	bad.Status.Store(500)
+	s := serve(t, "", fmt.Sprintf("policy: {name: round_robin}\nnodes: [{name: good, url: %q}, {name: bad, url: %q}]\n", good.URL(), bad.URL()))
+	s.WaitServed(t, "good", "m")
+	s.WaitServed(t, "bad", "m")
+	const asked = 4 // over two loops: one of them takes turns between the nodes
+	for i := range asked {
+		if status, node := s.Ask(t, ct.Chat("m", 8000), fmt.Sprint("r", i)); status != 200 || node != "good" {
+			t.Fatalf("%d from %s", status, node)
+		}
+	}
+	ct.Eventually(t, "requests are counted", func() bool {
+		f := s.metrics()["warmpath_requests_total"]
+		return f != nil && f.Metric[0].Counter.GetValue() == asked
+	})
+	families := s.metrics()
+	for name, labels := range every {
+		f := families["warmpath_"+name]
+		if f == nil {
+			t.Errorf("no warmpath_%s", name)
+			continue
+		}
+		var got []string
+		for _, l := range f.Metric[0].Label {
+			got = append(got, l.GetName())
+		}
+		want := strings.Fields(labels)
+		slices.Sort(want)
+		if slices.Sort(got); !slices.Equal(got, want) || f.GetHelp() == "" {
+			t.Errorf("warmpath_%s has labels %q, help %q", name, got, f.GetHelp())
+		}
+	}
+	for name := range families {
+		if _, known := every[strings.TrimPrefix(name, "warmpath_")]; !known {
+			t.Errorf("%s is not in the list", name)
+		}
+	}
+	value := func(name string, labels ...string) float64 {
+		t.Helper()
+		for _, m := range families["warmpath_"+name].Metric {
+			var have []string
+			for _, l := range m.Label {
+				have = append(have, l.GetValue())
+			}
+			if !slices.Equal(have, labels) {
+				continue
+			}
+			switch {
+			case m.Counter != nil:
+				return m.Counter.GetValue()
+			case m.Gauge != nil:
+				return m.Gauge.GetValue()
+			case m.Histogram != nil:
+				return float64(m.Histogram.GetSampleCount())
+			}
+		}
+		t.Errorf("no %s%q", name, labels)
+		return -1
+	}
+	failed := value("node_failures_total", "server_error", "bad")
+	if failed < 1 {
+		t.Errorf("%v failures", failed)
+	}
+	for _, c := range []struct {
+		name   string
+		labels []string // in the order of their names
+		want   float64
+	}{
+		{"requests_total", []string{"200", "m", "good"}, asked},
+		{"request_duration_seconds", nil, asked},
+		{"retries_total", []string{"status"}, failed},
+		{"node_state", []string{"good", "ready"}, 1},
+		{"node_state", []string{"good", "down"}, 0},
+		{"node_breaker", []string{"good", "closed"}, 1},
+		{"cached_tokens_total", []string{"good"}, 64 * asked},
+		{"match_error_tokens", nil, asked},
+		{"in_flight", []string{"good"}, 0},
+		{"in_flight_tokens", []string{"bad"}, 0},
+		{"build_info", []string{"v<1>"}, 1},
+		{"config_reload_success", nil, 1},
+		{"ttft_seconds", []string{"good"}, 0}, // only of streams
+	} {
+		if got := value(c.name, c.labels...); got != c.want {
+			t.Errorf("%s%q is %v, want %v", c.name, c.labels, got, c.want)
+		}
+	}
+}

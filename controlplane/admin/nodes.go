@@ -1,0 +1,162 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"warmpath/controlplane/discover"
+	"warmpath/controlplane/state"
+	"warmpath/dataplane/fleet"
+)
+
+// NodeView is one node as GET /api/nodes shows it. What is not known is null.
+type NodeView struct {
+	Name          string   `json:"name"`
+	URL           string   `json:"url"`
+	State         string   `json:"state"`
+	Breaker       string   `json:"breaker"`
+	Reason        string   `json:"reason"`
+	Engine        string   `json:"engine"`
+	Models        []string `json:"models"`
+	Island        string   `json:"island,omitempty"`
+	Region        string   `json:"region,omitempty"`
+	Slot          int      `json:"slot"`
+	Generation    uint32   `json:"generation"`
+	CapacityClass float64  `json:"capacity_class"`
+	Weight        float64  `json:"weight"`
+
+	InFlight        int64 `json:"in_flight"`
+	InFlightTokens  int64 `json:"in_flight_tokens"`
+	InFlightPrefill int64 `json:"in_flight_prefill_tokens"`
+	MaxInFlight     int   `json:"max_in_flight"`
+	Failures        int64 `json:"failures"`
+	Successes       int64 `json:"successes"`
+	IndexUnits      int64 `json:"index_units"`
+
+	MaxModelLen  int      `json:"max_model_len"`
+	BlockTokens  int      `json:"block_tokens"`
+	CacheTokens  int64    `json:"cache_tokens"`
+	Queued       *float64 `json:"queued_requests"`
+	Running      *float64 `json:"running_requests"`
+	KVUse        *float64 `json:"kv_use"`
+	PrefillRate  *float64 `json:"prefill_tokens_per_second"`
+	RoundTrip    *float64 `json:"round_trip_seconds"`
+	ErrorShare   *float64 `json:"error_share"`
+	SourceOfNode string   `json:"source"`
+}
+
+func (s *Server) listNodes(w http.ResponseWriter, _ *http.Request) {
+	reply(w, http.StatusOK, s.nodeViews())
+}
+
+// nodeViews shows the published snapshot, with what only the state knows
+// beside it.
+func (s *Server) nodeViews() []NodeView {
+	st := s.opt.Control.State()
+	bySlot := make(map[int]*fleet.Node)
+	for _, n := range s.opt.Fleet.Load().Nodes {
+		if n != nil {
+			bySlot[n.Slot] = n
+		}
+	}
+	views := []NodeView{}
+	for _, n := range st.Nodes { // ascending by name
+		f := bySlot[n.Slot]
+		if f == nil || f.Generation != n.Generation {
+			continue // not published yet
+		}
+		views = append(views, s.nodeView(n, f))
+	}
+	return views
+}
+
+func (s *Server) nodeView(n *state.Node, f *fleet.Node) NodeView {
+	models := make([]string, len(n.Models))
+	for i, m := range n.Models {
+		models[i] = m.ID
+	}
+	return NodeView{
+		Name: f.Name, URL: f.URL, State: f.State.String(), Breaker: f.Breaker.String(), Reason: n.Reason,
+		Engine: f.Engine, Models: models, Island: f.Island, Region: f.Region, Slot: f.Slot, Generation: f.Generation,
+		CapacityClass: f.CapacityClass, Weight: f.Weight,
+		InFlight: f.Load.Requests.Load(), InFlightTokens: f.Load.TotalTokens.Load(), InFlightPrefill: f.Load.PrefillTokens.Load(),
+		MaxInFlight: f.MaxInFlight, Failures: f.Load.Failures.Load(), Successes: f.Load.Successes.Load(),
+		IndexUnits:  s.opt.Index.SlotUnits(f.Slot),
+		MaxModelLen: f.MaxModelLen, BlockTokens: f.BlockTokens, CacheTokens: f.CacheTokens,
+		Queued: known(f.QueuedRequests), Running: known(f.RunningRequests), KVUse: known(f.KVUse),
+		PrefillRate: known(f.PrefillTokensPerSecond), RoundTrip: known(f.RoundTripSeconds), ErrorShare: known(f.ErrorShare),
+		SourceOfNode: n.Source,
+	}
+}
+
+func known(g fleet.Gauge) *float64 {
+	if !g.Known {
+		return nil
+	}
+	return &g.Value
+}
+
+func (s *Server) addNode(w http.ResponseWriter, r *http.Request) {
+	body, ok := readBody(w, r, maxNodeBytes)
+	if !ok {
+		return
+	}
+	var spec state.Spec
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	err := d.Decode(&spec)
+	if err == nil && d.More() {
+		err = errors.New("more than one value")
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "bad_node", "read node: "+err.Error()+`; send {"name":…,"url":…}`)
+		return
+	}
+	end, _ := state.ParseEndpoint(spec.URL) // Add says what is wrong with it
+	for _, n := range s.opt.Control.State().Nodes {
+		if (n.Spec.Name == spec.Name || n.Endpoint == end) && n.Source != state.APISource {
+			refuse(w, http.StatusConflict, "exists", fmt.Sprintf("node %q at %q comes from source %q: take another name and url, or remove that node first", n.Spec.Name, n.Endpoint.URL, n.Source))
+			return
+		}
+	}
+	added, err := s.opt.Control.Nodes().Add(spec)
+	switch {
+	case errors.Is(err, discover.ErrExists):
+		refuse(w, http.StatusConflict, "exists", err.Error())
+	case errors.Is(err, discover.ErrFull):
+		refuse(w, http.StatusInsufficientStorage, "full", err.Error())
+	case err != nil:
+		refuse(w, http.StatusBadRequest, "bad_node", err.Error())
+	default:
+		reply(w, http.StatusCreated, added)
+	}
+}
+
+func (s *Server) removeNode(w http.ResponseWriter, r *http.Request) {
+	name, ok := s.named(w, r)
+	if !ok {
+		return
+	}
+	force := r.URL.Query().Get("force") == "true"
+	if !s.opt.Control.Nodes().Remove(name) || force {
+		s.opt.Control.Send(state.NodeRemoved{NowNs: s.opt.Control.NowNs(), Node: name, Force: force})
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
+func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
+	if name, ok := s.named(w, r); ok {
+		s.opt.Control.Send(state.DrainAsked{NowNs: s.opt.Control.NowNs(), Node: name})
+		w.WriteHeader(http.StatusAccepted)
+	}
+}
+
+func (s *Server) undrain(w http.ResponseWriter, r *http.Request) {
+	if name, ok := s.named(w, r); ok {
+		s.opt.Control.Send(state.UndrainAsked{NowNs: s.opt.Control.NowNs(), Node: name})
+		w.WriteHeader(http.StatusAccepted)
+	}
+}

@@ -1,0 +1,297 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"warmpath/controlplane/config"
+	"warmpath/controlplane/discover"
+	"warmpath/controlplane/engine"
+	"warmpath/controlplane/indexer"
+	"warmpath/controlplane/publish"
+	"warmpath/controlplane/state"
+	"warmpath/dataplane"
+	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/index"
+)
+
+const (
+	eventQueue = 4096 // beyond it whoever reports waits; nothing is lost
+	tickEvery  = 100 * time.Millisecond
+	learnEvery = time.Second
+	readyPoll  = 10 * time.Millisecond // of WaitReady
+)
+
+// Options are fixed for the life of a ControlPlane.
+type Options struct {
+	Config    *config.Config
+	Fleet     *fleet.Holder
+	Index     *index.Index
+	Dataplane *dataplane.Dataplane
+	Log       *slog.Logger
+	// Reread loads the configuration again, for Reload.
+	Reread func() (*config.Config, error)
+}
+
+// ControlPlane is the running control plane.
+type ControlPlane struct {
+	opt     Options
+	events  chan state.Event
+	config  atomic.Pointer[config.Config]
+	view    atomic.Pointer[state.State] // what the reducer holds, for readers; never written in place
+	static  *discover.Static
+	api     *discover.API
+	poller  *engine.Poller
+	indexer *indexer.Indexer
+	learned learner
+
+	reloads   sync.Mutex // one reload at a time
+	reloadBad atomic.Bool
+	cancel    context.CancelFunc
+	done      <-chan struct{} // closed by Stop
+	wait      sync.WaitGroup
+}
+
+// Start runs the control plane until Stop.
+func Start(opt Options) (*ControlPlane, error) {
+	c := &ControlPlane{opt: opt, events: make(chan state.Event, eventQueue)}
+	c.config.Store(opt.Config)
+	allowed, err := discover.ParseAllowed(opt.Config.NodeURLsAllowed)
+	if err != nil {
+		return nil, fmt.Errorf("read node_urls_allowed: %w", err)
+	}
+	c.static, err = discover.NewStatic(specsOf(opt.Config))
+	if err != nil {
+		return nil, fmt.Errorf("read nodes: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel, c.done = cancel, ctx.Done()
+	c.api = discover.NewAPI(allowed)
+	c.poller = engine.NewPoller(engine.NewProber(), engine.PollerConfig{Deliver: c.polled})
+	notes, bell := opt.Dataplane.Notes()
+	rings := make([]indexer.Ring, len(notes))
+	for i, ring := range notes {
+		rings[i] = ring
+	}
+	c.indexer = indexer.New(indexer.Options{
+		Index: opt.Index, Fleet: opt.Fleet, Notes: rings, Bell: bell, NowNs: opt.Dataplane.NowNs,
+		LearnTTL: func() time.Duration { return c.Config().Index.ApproximateTTL },
+		Swept: func(slot int, generation uint32) {
+			c.Send(state.SlotSwept{NowNs: c.NowNs(), Slot: slot, Generation: generation})
+		},
+	})
+	first := state.New(settingsOf(opt.Config))
+	c.view.Store(&first)
+	c.wait.Go(func() { c.reduce(ctx, first) })
+	c.wait.Go(func() { c.indexer.Run(ctx) })
+	c.wait.Go(func() { c.tick(ctx) })
+	for _, source := range []discover.Source{c.static, c.api} {
+		c.wait.Go(func() { c.follow(ctx, source) })
+	}
+	return c, nil
+}
+
+// Stop ends all goroutines.
+func (c *ControlPlane) Stop() {
+	c.cancel()
+	c.poller.Stop()
+	c.wait.Wait()
+}
+
+// NowNs is the clock of events: the data plane's, never zero.
+func (c *ControlPlane) NowNs() int64 { return c.opt.Dataplane.NowNs() + 1 }
+
+// Send gives an event to the reducer. It waits when the queue is full, for
+// events are not lost, but not beyond the control plane's end.
+func (c *ControlPlane) Send(e state.Event) {
+	select {
+	case c.events <- e:
+	case <-c.done:
+	}
+}
+
+// State returns what the reducer holds. It must not be changed.
+func (c *ControlPlane) State() *state.State { return c.view.Load() }
+
+// Config returns the configuration in force.
+func (c *ControlPlane) Config() *config.Config { return c.config.Load() }
+
+// Nodes returns the source of nodes that were added at run time.
+func (c *ControlPlane) Nodes() *discover.API { return c.api }
+
+// reduce is the one goroutine that owns the State.
+func (c *ControlPlane) reduce(ctx context.Context, s state.State) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-c.events:
+			var effects []state.Effect
+			s, effects = state.Step(s, e)
+			now := s
+			c.view.Store(&now)
+			c.opt.Fleet.SetPressure(s.Pressure)
+			if slices.ContainsFunc(effects, isPublish) {
+				c.publish(s)
+			}
+			for _, effect := range effects {
+				c.carryOut(s, effect)
+			}
+		}
+	}
+}
+
+// carryOut does what an effect asks for. None of it blocks.
+func (c *ControlPlane) carryOut(s state.State, effect state.Effect) {
+	switch e := effect.(type) {
+	case state.Publish: // done before all others
+	case state.Probe:
+		c.poller.AskHealth(e.Node)
+	case state.AskModels:
+		c.poller.AskModels(e.Node)
+	case state.DropSlot:
+		c.indexer.Drop(e.Slot, e.Generation)
+	case state.ClearSlot:
+		c.indexer.Clear(e.Slot, e.Generation)
+	case state.Drained: // nobody waits for it, and the State has logged it
+	case state.Log:
+		c.opt.Log.LogAttrs(context.Background(), e.Level, e.Message, e.Attrs...)
+	default:
+		panic(fmt.Sprintf("BUG: controlplane: unknown effect %T", effect))
+	}
+}
+
+// publish points the poller at the fleet and stores its snapshot, before the
+// other effects are carried out: the first probe of a node must find its
+// target, and no slot may be swept while a snapshot shows its tenant.
+func (c *ControlPlane) publish(s state.State) {
+	if err := c.poller.Set(targetsOf(s)); err != nil {
+		c.opt.Log.Error("cannot poll the fleet", "err", err)
+	}
+	if err := publish.To(c.opt.Fleet, s); err != nil {
+		c.opt.Log.Error("snapshot not published; the last one stays in force", "err", err)
+	}
+}
+
+func isPublish(e state.Effect) bool {
+	_, ok := e.(state.Publish)
+	return ok
+}
+
+func targetsOf(s state.State) []engine.Target {
+	targets := make([]engine.Target, 0, len(s.Nodes))
+	for _, n := range s.Nodes {
+		targets = append(targets, engine.Target{
+			Name: n.Spec.Name, Key: strconv.FormatUint(n.Incarnation, 10), URL: n.Spec.URL,
+			Engine: n.Spec.Engine, HealthPath: s.Settings.HealthPath, HealthTimeout: time.Duration(s.Settings.ProbeTimeoutNs),
+		})
+	}
+	return targets
+}
+
+// polled turns a poller's answer into an event. Metrics that could not be read
+// judge no node: the last ones go stale, which the State sees by itself.
+func (c *ControlPlane) polled(e engine.Event) {
+	if e.Kind == engine.MetricsEvent && e.Err != nil {
+		if !errors.Is(e.Err, engine.ErrNoMetrics) { // an engine that has none says so each time
+			c.opt.Log.Debug("metrics not read", "node", e.Node, "err", e.Err)
+		}
+		return
+	}
+	incarnation, err := strconv.ParseUint(e.Key, 10, 64)
+	if err != nil {
+		panic("BUG: controlplane: poll target without an incarnation: " + e.Key)
+	}
+	c.Send(c.eventOf(e, incarnation))
+}
+
+func (c *ControlPlane) eventOf(e engine.Event, incarnation uint64) state.Event {
+	now := c.NowNs()
+	failure := ""
+	if e.Err != nil {
+		failure = e.Err.Error()
+	}
+	switch e.Kind {
+	case engine.MetricsEvent:
+		return state.MetricsSeen{NowNs: now, Node: e.Node, Incarnation: incarnation, Sample: sampleOf(e.Sample)}
+	case engine.ModelsEvent:
+		served := make([]state.Served, len(e.Models.Models))
+		for i, m := range e.Models.Models {
+			served[i] = state.Served{ID: m.ID, MaxModelLen: m.MaxModelLen, Root: m.Root, Parent: m.Parent}
+		}
+		return state.ModelsSeen{NowNs: now, Node: e.Node, Incarnation: incarnation, Models: served, Engine: e.Models.Engine, Err: failure}
+	default:
+		return state.ProbeResult{
+			NowNs: now, Node: e.Node, Incarnation: incarnation, OK: e.Err == nil, Status: statusOf(e.Err),
+			DurationNs: int64(e.TookSeconds * 1e9), Err: failure,
+		}
+	}
+}
+
+func sampleOf(s engine.Sample) state.Sample {
+	return state.Sample{
+		Engine: s.Engine, Queued: s.Queued, Running: s.Running, KVUse: s.KVUse,
+		PromptTokens: s.PromptTokens, GeneratedTokens: s.GeneratedTokens, BlockTokens: s.BlockTokens, CacheTokens: s.CacheTokens,
+	}
+}
+
+// follow passes on the full set of one source.
+func (c *ControlPlane) follow(ctx context.Context, source discover.Source) {
+	err := source.Run(ctx, func(specs []state.Spec) {
+		c.Send(state.NodesSeen{NowNs: c.NowNs(), Source: source.Name(), Specs: specs})
+	})
+	if err != nil {
+		c.opt.Log.Error("source of nodes ended; its last set stays in force", "source", source.Name(), "err", err)
+	}
+}
+
+// tick moves the State's clock and reports the data plane's counters.
+func (c *ControlPlane) tick(ctx context.Context) {
+	ticks := time.NewTicker(tickEvery)
+	defer ticks.Stop()
+	lastLearned := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		c.reportLoads()
+		if time.Since(lastLearned) >= learnEvery {
+			lastLearned = time.Now()
+			c.reportLearned()
+		}
+		c.Send(state.Tick{NowNs: c.NowNs()})
+	}
+}
+
+// Ready reports whether a usable node is published.
+func (c *ControlPlane) Ready() bool {
+	for _, n := range c.opt.Fleet.Load().Nodes {
+		if n.Available() {
+			return true
+		}
+	}
+	return false
+}
+
+// WaitReady waits until a usable node is published, or ctx ends.
+func (c *ControlPlane) WaitReady(ctx context.Context) error {
+	look := time.NewTicker(readyPoll)
+	defer look.Stop()
+	for !c.Ready() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for a usable node: %w", ctx.Err())
+		case <-look.C:
+		}
+	}
+	return nil
+}

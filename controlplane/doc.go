@@ -1,0 +1,15 @@
+// Package controlplane turns signals into snapshots: correct first, fast
+// second. It starts the sources of signals, runs the one goroutine that owns
+// state.State, carries out the effects of state.Step and publishes snapshots.
+//
+// Goroutines and what they own:
+//
+//	reducer   state.State; the only caller of Step and of fleet.Holder.Store
+//	indexer   index.Writer
+//	poller    three goroutines a node (engine.Poller); results come as events
+//	sources   one goroutine a source of nodes; each emits its full set
+//	admin     net/http; reads copies, sends events
+//
+// Nothing here is on the path of a request. When the reducer stands still the
+// data plane goes on with the last snapshot.
+package controlplane

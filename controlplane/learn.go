@@ -1,0 +1,144 @@
+package controlplane
+
+import (
+	"warmpath/controlplane/state"
+	"warmpath/dataplane"
+	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/tally"
+)
+
+// learner remembers what was reported last, since the data plane counts and
+// the State wants differences.
+type learner struct {
+	nodes    map[string]nodeSeen
+	loads    map[*fleet.Load]loadSeen
+	outputs  map[string]dataplane.OutputTally
+	latencyN int
+}
+
+type nodeSeen struct {
+	prefillTokens  uint64
+	prefillSeconds float64
+	first          tally.Histogram // at the start of the latency window
+}
+
+type loadSeen struct{ refused, resets, serverFails, silent int64 }
+
+const (
+	rateTokensMin    = 512 // the least prefill that makes one measurement of a rate
+	latencyEvery     = 10  // reports of learned values between two of latency
+	latencySamples   = 20  // the fewest answers a percentile is taken of
+	latencyQuantile  = 0.95
+	failuresReported = 64 // failures of one kind that one tick reports one by one
+)
+
+// reportLoads sends each new failure by its kind, and then the counters of all
+// nodes.
+func (c *ControlPlane) reportLoads() {
+	s, now := c.State(), c.NowNs()
+	seen := make(map[*fleet.Load]loadSeen, len(s.Nodes))
+	loads := make([]state.LoadSeen, len(s.Nodes))
+	for i, n := range s.Nodes {
+		was, is := c.learned.loads[n.Load], readKinds(n.Load)
+		seen[n.Load] = is
+		if is != was {
+			c.reportFailures(n, now, was, is)
+		}
+		loads[i] = state.LoadSeen{
+			Node: n.Spec.Name, Incarnation: n.Incarnation,
+			Requests: n.Load.Requests.Load(), PrefillTokens: n.Load.PrefillTokens.Load(),
+			Failures: n.Load.Failures.Load(), Consecutive: n.Load.Consecutive.Load(), Successes: n.Load.Successes.Load(),
+		}
+	}
+	c.learned.loads = seen // only of nodes that are there
+	if len(loads) > 0 {
+		c.Send(state.LoadsSeen{NowNs: now, Loads: loads})
+	}
+}
+
+func (c *ControlPlane) reportFailures(n *state.Node, now int64, was, is loadSeen) {
+	for _, kind := range []struct {
+		class state.Class
+		count int64
+	}{
+		{state.Refused, is.refused - was.refused},
+		{state.Reset, is.resets - was.resets},
+		{state.ServerFail, is.serverFails - was.serverFails},
+		{state.FirstEvent, is.silent - was.silent},
+	} {
+		for range min(kind.count, failuresReported) {
+			c.Send(state.Failure{NowNs: now, Node: n.Spec.Name, Incarnation: n.Incarnation, Class: kind.class})
+		}
+	}
+}
+
+func readKinds(l *fleet.Load) loadSeen {
+	return loadSeen{l.Refused.Load(), l.Resets.Load(), l.ServerFails.Load(), l.Silent.Load()}
+}
+
+// reportLearned sends what the data plane's tallies say of speed.
+func (c *ControlPlane) reportLearned() {
+	totals := c.opt.Dataplane.Totals()
+	l := &c.learned
+	l.latencyN++
+	latency := l.latencyN%latencyEvery == 0
+	seen := make(map[string]nodeSeen, len(totals.Nodes))
+	for _, n := range c.State().Nodes {
+		t := totals.Nodes[n.Spec.Name]
+		if t == nil {
+			continue
+		}
+		was := l.nodes[n.Spec.Name].before(t)
+		c.reportRate(n, t, &was)
+		if latency {
+			c.reportLatency(n, t, &was)
+		}
+		seen[n.Spec.Name] = was
+	}
+	l.nodes = seen
+	for model, t := range totals.Output {
+		was := l.outputs[model]
+		if answers := t.Answers - was.Answers; answers > 0 {
+			mean := float64(t.Tokens-was.Tokens) / float64(answers)
+			c.Send(state.OutputSeen{NowNs: c.NowNs(), Model: model, MeanTokens: mean})
+		}
+	}
+	l.outputs = totals.Output
+}
+
+// before is s, or nothing if t counts less: the loops have forgotten what they
+// had counted, and count from zero again.
+func (s nodeSeen) before(t *dataplane.NodeTally) nodeSeen {
+	if t.PrefillTokens < s.prefillTokens || t.FirstEvent.Total < s.first.Total {
+		return nodeSeen{}
+	}
+	return s
+}
+
+func (c *ControlPlane) reportRate(n *state.Node, t *dataplane.NodeTally, was *nodeSeen) {
+	tokens, took := t.PrefillTokens-was.prefillTokens, t.PrefillSeconds-was.prefillSeconds
+	if tokens < rateTokensMin || took <= 0 {
+		return
+	}
+	was.prefillTokens, was.prefillSeconds = t.PrefillTokens, t.PrefillSeconds
+	c.Send(state.RateSeen{
+		NowNs: c.NowNs(), Node: n.Spec.Name, Incarnation: n.Incarnation,
+		PrefillTokensPerSecond: fleet.Gauge{Value: float64(tokens) / took, Known: true},
+	})
+}
+
+func (c *ControlPlane) reportLatency(n *state.Node, t *dataplane.NodeTally, was *nodeSeen) {
+	if was.first.Counts == nil {
+		was.first = t.FirstEvent.Clone()
+		return
+	}
+	fresh := t.FirstEvent.Since(&was.first)
+	if fresh.Total < latencySamples {
+		return
+	}
+	was.first = t.FirstEvent.Clone()
+	c.Send(state.LatencySeen{
+		NowNs: c.NowNs(), Node: n.Spec.Name, Incarnation: n.Incarnation,
+		P95Seconds: fresh.Quantile(latencyQuantile), Samples: int(fresh.Total),
+	})
+}

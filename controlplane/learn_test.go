@@ -1,0 +1,141 @@
+package controlplane
+
+import (
+	"fmt"
+	"testing"
+
+	"warmpath/controlplane/state"
+	"warmpath/dataplane"
+	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/tally"
+)
+
+// sender is a ControlPlane that only sends: its events wait to be looked at.
+func sender(nodes int) (*ControlPlane, *state.State) {
+	specs := make([]state.Spec, nodes)
+	for i := range specs {
+		specs[i] = state.Spec{Name: fmt.Sprintf("n%04d", i), URL: fmt.Sprintf("http://h%d:1", i)}
+	}
+	s, _ := state.Step(state.New(state.DefaultSettings()), state.NodesSeen{NowNs: 1, Source: "x", Specs: specs})
+	c := &ControlPlane{opt: Options{Dataplane: new(dataplane.Dataplane)}, events: make(chan state.Event, eventQueue)}
+	c.view.Store(&s)
+	return c, &s
+}
+
+// sent takes what was sent.
+func (c *ControlPlane) sent() (events []state.Event) {
+	for len(c.events) > 0 {
+		events = append(events, <-c.events)
+	}
+	return events
+}
+
+// Every failure is reported once, by its kind, before the counters that it is
+// in; a flood of them is cut.
+func TestReportLoads(t *testing.T) {
+	c, s := sender(2)
+	load := s.Nodes[1].Load
+	load.Refused.Add(2)
+	load.Resets.Add(1)
+	load.ServerFails.Add(3)
+	load.Silent.Add(1)
+	load.Requests.Add(5)
+	c.reportLoads()
+	counts := map[state.Class]int{}
+	events := c.sent()
+	for _, e := range events[:len(events)-1] {
+		f := e.(state.Failure)
+		if f.Node != "n0001" || f.Incarnation != 2 {
+			t.Errorf("%+v", f)
+		}
+		counts[f.Class]++
+	}
+	if got := fmt.Sprint(counts); got != "map[refused:2 reset:1 server_error:3 first_event:1]" {
+		t.Error(got)
+	}
+	loads := events[len(events)-1].(state.LoadsSeen).Loads
+	if len(loads) != 2 || loads[0].Requests != 0 || loads[1].Requests != 5 || loads[1].Node != "n0001" {
+		t.Errorf("%+v", loads)
+	}
+	if c.reportLoads(); len(c.sent()) != 1 {
+		t.Error("failures were reported again")
+	}
+	load.Resets.Add(10 * failuresReported)
+	if c.reportLoads(); len(c.sent()) != failuresReported+1 {
+		t.Error("a flood was not cut")
+	}
+	if c.reportLoads(); len(c.sent()) != 1 {
+		t.Error("the rest of a flood came later")
+	}
+	empty := state.New(state.DefaultSettings())
+	c.view.Store(&empty)
+	if c.reportLoads(); len(c.sent()) != 0 || len(c.learned.loads) != 0 {
+		t.Error("a node that is gone is remembered")
+	}
+}
+
+// A rate is measured over enough tokens, each of which counts once, and a
+// tally that began anew is no measurement of what it lacks.
+func TestReportRate(t *testing.T) {
+	c, s := sender(1)
+	n, was := s.Nodes[0], nodeSeen{}
+	tallied := func(tokens uint64, seconds float64) *dataplane.NodeTally {
+		return &dataplane.NodeTally{PrefillTokens: tokens, PrefillSeconds: seconds, FirstEvent: tally.NewHistogram([]float64{1})}
+	}
+	for _, step := range []struct {
+		tokens  uint64
+		seconds float64
+		want    float64 // 0 = nothing is reported
+	}{
+		{rateTokensMin - 1, 1, 0},
+		{1000, 0.5, 2000},
+		{1000, 0.5, 0},
+		{2000, 1.5, 1000},
+		{600, 0.1, 6000}, // the loops began anew
+	} {
+		next := tallied(step.tokens, step.seconds)
+		was = was.before(next)
+		c.reportRate(n, next, &was)
+		events := c.sent()
+		if step.want == 0 && len(events) != 0 || step.want != 0 && (len(events) != 1 || events[0].(state.RateSeen).PrefillTokensPerSecond != fleet.Gauge{Value: step.want, Known: true}) {
+			t.Errorf("%+v: %+v", step, events)
+		}
+	}
+}
+
+// A percentile is taken of the answers of one window, if they are enough.
+func TestReportLatency(t *testing.T) {
+	c, s := sender(1)
+	n, was := s.Nodes[0], nodeSeen{}
+	tallied := dataplane.NodeTally{FirstEvent: tally.NewHistogram([]float64{1, 2, 4})}
+	answers := func(count int, seconds float64) []state.Event {
+		for range count {
+			tallied.FirstEvent.Observe(seconds)
+		}
+		c.reportLatency(n, &tallied, &was)
+		return c.sent()
+	}
+	if got := answers(100, 0.5); len(got) != 0 {
+		t.Errorf("the first window has no beginning: %+v", got)
+	}
+	if got := answers(latencySamples-1, 1.5); len(got) != 0 {
+		t.Errorf("too few: %+v", got)
+	}
+	got := answers(1, 1.5)
+	if len(got) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	if e := got[0].(state.LatencySeen); e.Samples != latencySamples || e.P95Seconds <= 1 || e.P95Seconds > 2 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// What the tick costs in the largest fleet, every 100 ms.
+func BenchmarkReportLoads1024(b *testing.B) {
+	c, _ := sender(fleet.MaxSlots)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.reportLoads()
+		<-c.events
+	}
+}

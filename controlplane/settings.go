@@ -1,0 +1,103 @@
+package controlplane
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"warmpath/controlplane/config"
+	"warmpath/controlplane/engine"
+	"warmpath/controlplane/state"
+	"warmpath/dataplane"
+	"warmpath/dataplane/policy"
+	"warmpath/dataplane/prefix"
+	"warmpath/dataplane/wire"
+)
+
+// firstEventFloorNs is the least silence that first_event: auto allows.
+const firstEventFloorNs = int64(20e9)
+
+// DataplaneSettings translates a configuration for the data plane.
+func DataplaneSettings(c *config.Config) (*dataplane.Settings, error) {
+	rule, err := policy.New(c.Policy.Name, policy.Params(c.Policy.Params))
+	if err != nil {
+		return nil, fmt.Errorf("make policy: %w", err)
+	}
+	s := &dataplane.Settings{
+		Policy: rule, Island: c.Site.Island,
+		Head:      wire.Limits{HeadBytes: int(c.Limits.HeadBytes), Fields: c.Limits.Headers},
+		BodyBytes: c.Limits.BodyBytes, RetryBodyBytes: int(c.Limits.RetryBodyBytes), Connections: c.Limits.Connections,
+		ConnectNs: int64(c.Timeouts.Connect), HeadNs: int64(c.Timeouts.Head), FirstEventNs: int64(c.Timeouts.FirstEvent.Value),
+		FirstAuto: c.Timeouts.FirstEvent.Auto, IdleStreamNs: int64(c.Timeouts.IdleStream), RequestNs: int64(c.Timeouts.Request),
+		IdleClientNs: int64(c.Timeouts.IdleClient), IdleNodeNs: int64(c.Timeouts.IdleNode),
+		Retries: c.Retry.Retries, RetryBudget: c.Retry.Budget, HoldHead: c.Retry.HoldStreamHead, TrustedSource: c.TrustedProxies,
+	}
+	if s.FirstAuto {
+		s.FirstEventNs = firstEventFloorNs
+	}
+	if len(c.Timeouts.Paths) > 0 {
+		s.RequestNsByPath = make(map[string]int64, len(c.Timeouts.Paths))
+		for path, d := range c.Timeouts.Paths {
+			s.RequestNsByPath[path] = int64(d)
+		}
+	}
+	return s, nil
+}
+
+// settingsOf is what the State needs of a configuration whose seed is set.
+func settingsOf(c *config.Config) state.Settings { return c.StateSettings(prefix.Seed(c.Seed)) }
+
+func specsOf(c *config.Config) []state.Spec {
+	specs := make([]state.Spec, len(c.Nodes))
+	for i, n := range c.Nodes {
+		specs[i] = state.Spec{
+			Name: n.Name, URL: n.URL, Models: n.Models, Engine: n.Engine, Island: n.Island, Region: n.Region,
+			Weight: n.Weight, MaxInFlight: n.MaxInFlight,
+		}
+	}
+	return specs
+}
+
+func statusOf(err error) int {
+	var status *engine.StatusError
+	if errors.As(err, &status) {
+		return status.Status
+	}
+	return 0
+}
+
+// Seed returns the fleet's seed of chain hashes: the configured one; else the
+// one kept in the state folder, made at the first start; else one for this
+// process alone.
+func Seed(c *config.Config) (string, error) {
+	if c.Seed != "" {
+		return c.Seed, nil
+	}
+	var random [16]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return "", fmt.Errorf("make seed: %w", err)
+	}
+	fresh := hex.EncodeToString(random[:])
+	if c.StateDir == "" {
+		return fresh, nil
+	}
+	path := filepath.Join(c.StateDir, "seed")
+	kept, err := os.ReadFile(path)
+	if err == nil && strings.TrimSpace(string(kept)) != "" {
+		return strings.TrimSpace(string(kept)), nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("read seed from state_dir %q: %w", c.StateDir, err)
+	}
+	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+		return "", fmt.Errorf("make state_dir %q: %w", c.StateDir, err)
+	}
+	if err := os.WriteFile(path, []byte(fresh+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("keep seed in state_dir %q: %w", c.StateDir, err)
+	}
+	return fresh, nil
+}
