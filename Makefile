@@ -1,0 +1,85 @@
+# `make` lists the targets. Everything builds into bin/ and .cache/.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+FUZZTIME ?= 20s
+BENCH    ?= .
+PROGRAMS := warmpath enginesim warmbench
+# The race detector needs cgo; without a C compiler the tests run without it.
+RACE     := $(if $(shell command -v $${CC:-gcc} 2>/dev/null),-race,)
+
+RESULTS  ?= bench/results/proxy.jsonl
+RUNS     ?= 5
+DURATION ?= 3s
+
+.PHONY: help build run test lint fmt race allocs fuzz bench bench-smoke bench-proxy e2e e2e-vllm setup clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
+
+build: ## build warmpath, enginesim and warmbench, static, into bin/
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ $(PROGRAMS:%=./cmd/%)
+
+run: build ## build, then show the router at work on simulated engines
+	bin/warmpath demo
+
+test: setup lint race allocs bench-smoke e2e ## everything that must pass: lint, tests, race detector, fuzz seeds, benchmarks once, end to end
+	@echo 'all tests passed'
+
+lint: ## go vet, staticcheck, gofumpt, and the rules of the tree
+	go vet ./...
+	go tool staticcheck ./...
+	@unformatted=$$(go tool gofumpt -l . ); [ -z "$$unformatted" ] || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
+	go test -count=1 .
+
+fmt: ## format all Go code
+	go tool gofumpt -w .
+
+race: ## all tests with fuzz seeds, under the race detector where there is a C compiler
+	go test $(RACE) -timeout 8m ./...
+
+allocs: ## the tests that prove that hot paths do not allocate, which the race detector hides
+	@packages=$$(grep -rl --include='*_test.go' AllocsPerRun . | xargs -r -n1 dirname | sort -u); \
+	[ -z "$$packages" ] || go test -run Alloc $$packages
+
+fuzz: ## each fuzz target for FUZZTIME (20s)
+	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed -E 's/^(.*)\/[^/]*:func (.*)$$/\1 \2/' | sort | \
+	while read -r folder target; do \
+		echo "$$folder $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$folder" </dev/null; \
+	done
+
+bench: ## Go benchmarks that match BENCH (all)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+bench-smoke: ## each Go benchmark once, so that none rots
+	@packages=$$(grep -rlE --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u); \
+	[ -z "$$packages" ] || output=$$(go test -run '^$$' -bench . -benchtime 1x $$packages) || { echo "$$output"; exit 1; }; \
+	echo 'each benchmark ran once'
+
+bench-proxy: build ## warmpath, nginx, HAProxy and no proxy side by side (needs two quiet cores, about 10 minutes); RUNS, DURATION, RESULTS
+	@mkdir -p $(dir $(RESULTS)); rm -f $(RESULTS)
+	bin/warmbench proxy --size 600    --concurrency 64 --runs $(RUNS) --duration $(DURATION) --output $(RESULTS) >/dev/null
+	bin/warmbench proxy --size 4096   --concurrency 64 --runs $(RUNS) --duration $(DURATION) --output $(RESULTS) >/dev/null
+	bin/warmbench proxy --size 65536  --concurrency 64 --runs $(RUNS) --duration $(DURATION) --output $(RESULTS) >/dev/null
+	bin/warmbench proxy --size 225280 --concurrency 16 --runs $(RUNS) --duration $(DURATION) --output $(RESULTS) >/dev/null
+	bin/warmbench proxy --size 4096   --one-core       --runs $(RUNS) --duration $(DURATION) --output $(RESULTS) >/dev/null
+
+e2e: build ## the OpenAI client through the router to simulated engines
+	@if .cache/venv/bin/python -c 'import openai' 2>/dev/null; then .cache/venv/bin/python scripts/e2e_openai.py; \
+	else echo 'skipped: end to end with the OpenAI client (scripts/setup.sh installs it where it can)'; fi
+
+e2e-vllm: build ## the router before two real vLLM engines on the CPU (downloads about 1 GB once, needs 6 GB of memory)
+	scripts/e2e_vllm.sh
+
+setup: ## install what tests can use, where possible, and say what is missing
+	@scripts/setup.sh
+
+clean: ## remove what was built; the Python environment stays
+	rm -rf bin

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startWithin bounds how long a program may take to say that it serves, on a
+// machine that is busy with other tests.
+const startWithin = 20 * time.Second
+
+// output collects what a program prints.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// process is one program that a test runs.
+type process struct {
+	name     string
+	cmd      *exec.Cmd
+	stdin    io.WriteCloser
+	out, err output
+	ended    chan struct{} // closed when it has ended
+	code     int           // exit code, valid then; -1 = ended by a signal
+}
+
+// launch starts a program. When the test ends it is killed if it still runs, and
+// what it printed is shown if the test failed.
+func launch(t *testing.T, name string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{name: name, cmd: cmd, ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &p.out, &p.err
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL // nothing outlives an aborted test
+	cmd.WaitDelay = 10 * time.Second
+	cmd.Env = append(cmd.Environ(), "TMPDIR="+programs) // what a killed program leaves goes with the tests
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stdin = stdin
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	go func() {
+		_ = cmd.Wait() // its code is all that matters
+		p.code = cmd.ProcessState.ExitCode()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		p.kill(t)
+		for _, sign := range []string{"panic: ", "fatal error: ", "DATA RACE"} {
+			if strings.Contains(p.err.String(), sign) {
+				t.Errorf("%s printed %q", name, sign)
+			}
+		}
+		if t.Failed() {
+			t.Logf("%s (pid %d) printed:\n%s", name, cmd.Process.Pid, tail(p.out.String()+p.err.String()))
+		}
+	})
+	return p
+}
+
+// tail keeps the end of a long text.
+func tail(s string) string {
+	const most = 5_000
+	if len(s) > most {
+		return "…" + s[len(s)-most:]
+	}
+	return s
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+func (p *process) running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *process) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatalf("signal %s with %v: %v", p.name, s, err)
+	}
+}
+
+// kill ends the process without asking it.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if p.running() {
+		_ = p.cmd.Process.Kill() // it may just have ended
+	}
+	p.wait(t, 10*time.Second)
+}
+
+// wait returns the exit code.
+func (p *process) wait(t *testing.T, limit time.Duration) int {
+	t.Helper()
+	select {
+	case <-p.ended:
+		return p.code
+	case <-time.After(limit):
+		t.Fatalf("%s still runs after %v", p.name, limit)
+		return 0
+	}
+}
+
+// command runs a program to its end.
+func command(t *testing.T, stdin, name string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("run %s: %v", name, err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// warmpath runs a subcommand to its end.
+func warmpath(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return command(t, "", program("warmpath"), args...)
+}
+
+// eventually waits until ok holds.
+func eventually(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	deadline := time.After(limit)
+	for !ok() {
+		select {
+		case <-look.C:
+		case <-deadline:
+			if !ok() {
+				t.Fatalf("waited %v in vain: %s", limit, what)
+			}
+			return
+		}
+	}
+}

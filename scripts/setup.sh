@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Installs what the tests can use, where that is possible, and says in one
+# line each what is missing and what is left out for it. Never fails: every
+# test that needs a missing part is skipped by its own check.
+#
+#   scripts/setup.sh           install, then say what is missing
+#   scripts/setup.sh --check   say what is missing only
+set -u
+cd "$(dirname "$0")/.."
+
+openai_version=3.51.0
+venv=.cache/venv
+
+missing() { printf 'missing: %s; left out: %s\n' "$1" "$2"; }
+
+has() { command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ]; }
+
+install_packages() {
+  [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ] && has apt-get || return 0
+  local wanted=()
+  has nginx || wanted+=(nginx-light)
+  has haproxy || wanted+=(haproxy)
+  has wrk || wanted+=(wrk)
+  has gcc || wanted+=(gcc libc6-dev)
+  if ! has python3; then
+    wanted+=(python3 python3-venv)
+  elif ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+    wanted+=(python3-venv)
+  fi
+  [ "${#wanted[@]}" -gt 0 ] || return 0
+  # One by one: a package that this release does not have must not keep the
+  # others out. Servers must not start by themselves.
+  timeout 120 apt-get update -qq >/dev/null 2>&1
+  local package
+  for package in "${wanted[@]}"; do
+    DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 timeout 180 \
+      apt-get install -y -qq --no-install-recommends "$package" >/dev/null 2>&1
+  done
+  return 0
+}
+
+install_client() {
+  has python3 || return 0
+  client_ready && return 0
+  mkdir -p .cache
+  [ -x "$venv/bin/python" ] || python3 -m venv "$venv" >/dev/null 2>&1 || { rm -rf "$venv"; return 0; }
+  timeout 180 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "openai==$openai_version" >/dev/null 2>&1
+  return 0
+}
+
+client_ready() {
+  [ -x "$venv/bin/python" ] && "$venv/bin/python" -c \
+    "import openai, sys; sys.exit(openai.__version__ != '$openai_version')" 2>/dev/null
+}
+
+report() {
+  has gcc || missing 'a C compiler (gcc)' 'the race detector'
+  has python3 || missing python3 'the end-to-end test with the OpenAI client'
+  has python3 && ! client_ready && missing "the OpenAI client $openai_version for Python" 'the end-to-end test with it'
+  has wrk || missing wrk 'the test of bench/proxy, bench-proxy'
+  has taskset || missing 'taskset (util-linux)' 'the test of bench/proxy, bench-proxy'
+  has nginx || missing 'nginx (nginx-light)' 'nginx as a peer'
+  has haproxy || missing haproxy 'HAProxy as a peer'
+  [ -d ../shared/data ] || missing 'captures and traces beside the checkout (../shared/data)' 'tests that replay them'
+  return 0
+}
+
+if [ "${1:-}" != --check ]; then
+  install_packages
+  install_client
+fi
+report
