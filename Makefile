@@ -46,7 +46,7 @@ race: ## all tests with fuzz seeds, under the race detector where there is a C c
 	go test $(RACE) -timeout 8m ./...
 
 allocs: ## the tests that prove that hot paths do not allocate, which the race detector hides
-	@packages=$$(grep -rl --include='*_test.go' AllocsPerRun . | xargs -r -n1 dirname | sort -u); \
+	@packages=$$(grep -rlE --include='*_test.go' "AllocsPerRun|raceEnabled" . | xargs -r -n1 dirname | sort -u); \
 	[ -z "$$packages" ] || go test -run Alloc $$packages
 
 fuzz: ## each fuzz target for FUZZTIME (20s)

@@ -366,12 +366,16 @@ func TestPollerBound(t *testing.T) {
 		if err := p.Set(targets); err == nil {
 			t.Error("more nodes than slots")
 		}
-		if err := p.Set(targets[:fleet.MaxSlots]); err != nil {
+		most := fleet.MaxSlots
+		if raceEnabled {
+			most = 128 // three goroutines a node are more than the detector itself stands in one bubble
+		}
+		if err := p.Set(targets[:most]); err != nil {
 			t.Error(err)
 		}
 		advance(1100 * time.Millisecond)
 		p.Stop()
-		for i := range fleet.MaxSlots {
+		for i := range most {
 			if net.count(fmt.Sprintf("http://n%d/metrics", i)) == 0 || net.count(fmt.Sprintf("http://n%d/v1/models", i)) != 1 {
 				t.Fatalf("node %d was not asked", i)
 			}
