@@ -157,11 +157,12 @@ func (l *loop) count(x *exchange) {
 	if x.snap != nil && x.model >= 0 {
 		key.Model = x.snap.Models[x.model].Name
 	}
+	hint := 0
 	if x.node != nil {
-		key.Node = x.node.Name
+		key.Node, hint = x.node.Name, x.node.Slot
 	}
 	if x.status != 0 { // else the client left before it had asked for anything
-		t.requests.Add(key, 1)
+		t.requests.Add(hint, key, 1)
 		t.duration.Observe(seconds(l.now - x.startNs))
 	}
 	if x.record.seq != 0 {
@@ -185,15 +186,15 @@ func (l *loop) countDecision(x *exchange) {
 		t.matched[x.exact] += matched
 	}
 	t.prompt += uint64(x.polReq.PromptTokens)
-	t.decisions.Add(key, 1)
+	t.decisions.Add(int(key.Reason), key, 1)
 }
 
 func (l *loop) countUsage(x *exchange) {
 	t := &l.tally
 	if n := x.watch.CompletionTokens; n >= 0 && x.model >= 0 {
 		name := x.snap.Models[x.model].Name
-		t.output.Add(name, uint64(n))
-		t.outputs.Add(name, 1)
+		t.output.Add(0, name, uint64(n))
+		t.outputs.Add(0, name, 1)
 	}
 	cached := x.watch.CachedTokens
 	if cached < 0 {

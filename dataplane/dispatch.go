@@ -29,9 +29,10 @@ func (l *loop) dispatch(x *exchange, slot int, reason policy.Reason) {
 	l.note(x)
 	x.phase = phConnecting
 	c := l.takeConn(slot, n.Generation)
+	x.sentNs = l.d.nowNs()
 	if x.tries == 1 { // what comes after a failure, or waits for a connection, is not routing
-		l.tally.routing.Observe(seconds(l.d.nowNs() - x.readNs))
-		x.routedNs = l.d.nowNs() - x.readNs
+		x.routedNs = x.sentNs - x.readNs
+		l.tally.routing.Observe(seconds(x.routedNs))
 	}
 	if c == nil {
 		l.connect(x)
@@ -42,7 +43,7 @@ func (l *loop) dispatch(x *exchange, slot int, reason policy.Reason) {
 
 // freshNs is how long after its last use an idle connection is taken without
 // looking whether the node has closed it or said something unasked.
-const freshNs = int64(1e6)
+const freshNs = int64(50e6)
 
 // takeConn returns an idle connection to the node on which nothing waits, nil
 // if there is none.
@@ -142,6 +143,7 @@ func (l *loop) nodeOpen(c *backend.Conn, conn gnet.Conn) {
 		}
 		return
 	}
+	x.sentNs = l.now
 	l.send(x, c)
 }
 
@@ -174,7 +176,6 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 	}
 	l.forwarded(x, &o)
 	l.out = wire.AppendRequestHead(l.out[:0], x.head, &x.req, &o)
-	x.sentNs = l.d.nowNs()
 	// From here on c may close under us: nodeClosed has moved x on then.
 	if len(x.data) <= joinBytes { // a copy of so little costs less than a second piece in the kernel
 		l.out = append(l.out, x.data...)

@@ -46,25 +46,45 @@ const MaxSeries = 16384
 
 // Counters is a family of counters by key.
 type Counters[K comparable] struct {
-	byKey map[K]*uint64
-	over  uint64
+	byKey  map[K]*uint64
+	over   uint64
+	recent [recentSeries]series[K] // of the last keys, by hint
 }
 
-// Add counts n under key. It allocates the first time a key is seen.
-func (c *Counters[K]) Add(key K, n uint64) {
-	p := c.byKey[key]
-	if p == nil {
-		if c.byKey == nil {
-			c.byKey = make(map[K]*uint64)
-		}
-		if len(c.byKey) >= MaxSeries {
+const recentSeries = 16
+
+type series[K comparable] struct {
+	key   K
+	count *uint64
+}
+
+// Add counts n under key. It allocates the first time a key is seen. hint is
+// any number that goes with the key: the last key of each hint is found without
+// hashing.
+func (c *Counters[K]) Add(hint int, key K, n uint64) {
+	r := &c.recent[uint(hint)%recentSeries]
+	if r.count == nil || r.key != key {
+		count := c.series(key)
+		if count == nil {
 			c.over += n
 			return
+		}
+		*r = series[K]{key, count}
+	}
+	*r.count += n
+}
+
+// series returns the counter of a key, nil if there is no room for it.
+func (c *Counters[K]) series(key K) *uint64 {
+	p := c.byKey[key]
+	if p == nil && len(c.byKey) < MaxSeries {
+		if c.byKey == nil {
+			c.byKey = make(map[K]*uint64)
 		}
 		p = new(uint64)
 		c.byKey[key] = p
 	}
-	*p += n
+	return p
 }
 
 // MergeInto adds all series to the map that out is.

@@ -98,9 +98,9 @@ func TestCountersBound(t *testing.T) {
 		t.Error("nothing was counted, something was merged")
 	}
 	for i := 1; i <= MaxSeries+100; i++ {
-		c.Add(i, 2)
+		c.Add(0, i, 2)
 	}
-	c.Add(1, 3)
+	c.Add(0, 1, 3)
 	c.MergeInto(out)
 	if len(out) != MaxSeries+1 || out[1] != 5 || out[MaxSeries] != 2 || out[MaxSeries+1] != 0 {
 		t.Errorf("%d series; 1: %d; %d: %d", len(out), out[1], MaxSeries, out[MaxSeries])
@@ -113,8 +113,8 @@ func TestCountersBound(t *testing.T) {
 func TestTallyAllocs(t *testing.T) {
 	h := NewHistogram(bounds)
 	var c Counters[string]
-	c.Add("a", 1)
-	if n := testing.AllocsPerRun(100, func() { h.Observe(.5); c.Add("a", 1) }); n != 0 {
+	c.Add(0, "a", 1)
+	if n := testing.AllocsPerRun(100, func() { h.Observe(.5); c.Add(0, "a", 1) }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }
