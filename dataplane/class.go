@@ -44,6 +44,8 @@ var refusedPaths = map[string]bool{
 func classOf(r *wire.Request, head []byte) class {
 	path := r.Path.Of(head)
 	switch {
+	case !plainPath(path) && r.Method != wire.MethodOptions:
+		return class{refuse: &errPathNotPlain}
 	case promptPaths[string(path)]:
 		if r.Method == wire.MethodPost {
 			return class{prompt: true, scans: true}
@@ -68,6 +70,34 @@ func classOf(r *wire.Request, head []byte) class {
 		return class{scans: true}
 	}
 	return class{refuse: &errNoSuchPath}
+}
+
+// plainPath reports whether everybody reads a path alike: it has no escapes, no
+// empty and no dot segments, and no slash at its end. Engines decode and some
+// servers before them normalise, so that what is refused here by name could
+// else be reached under another.
+func plainPath(path []byte) bool {
+	if len(path) < 2 {
+		return true // "/", or a target without a path, which is that
+	}
+	for i, c := range path {
+		switch {
+		case c == '%':
+			return false
+		case c == '/' && (i+1 == len(path) || path[i+1] == '/' || dots(path[i+1:])):
+			return false
+		}
+	}
+	return true
+}
+
+// dots reports whether the first segment of rest is "." or "..".
+func dots(rest []byte) bool {
+	n := 0
+	for n < len(rest) && rest[n] == '.' {
+		n++
+	}
+	return (n == 1 || n == 2) && (n == len(rest) || rest[n] == '/')
 }
 
 // underVersion reports whether the path lies under /v1/ or /v2/.

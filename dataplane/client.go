@@ -6,6 +6,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
 
+	"warmpath/dataplane/backend"
 	"warmpath/dataplane/wire"
 )
 
@@ -182,6 +183,13 @@ func (l *loop) feedHead(c *client, b []byte) int {
 	c.state = stBody
 	x.body.Start(x.req.Body, x.req.ContentLength)
 	if x.body.Done() {
+		if x.scanning { // a body of no bytes is no JSON
+			if err := x.scan(true); err != nil {
+				c.state = stBusy // the request was read to its end
+				l.fail(x, scanAnswer(err))
+				return n
+			}
+		}
 		l.requestRead(x)
 		return n
 	}
@@ -403,6 +411,26 @@ func (l *loop) clientClosed(c *client) {
 	c.in = nil
 	if x := c.x; x != nil {
 		l.abandon(x)
+	}
+}
+
+// endAll ends the requests that are left when the loops are stopped: with an
+// answer where none has begun, else with a reset, so that no client takes what
+// it has for the whole.
+func (l *loop) endAll() {
+	for c := l.open.first; c != nil; {
+		next, x := c.next, c.x
+		switch {
+		case x == nil:
+		case x.began:
+			l.cut(x, backend.ClientGone)
+		default:
+			if x.tries > 0 {
+				l.leave(x, backend.ClientGone)
+			}
+			l.fail(x, &errStopping)
+		}
+		c = next
 	}
 }
 

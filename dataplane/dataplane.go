@@ -176,6 +176,9 @@ func (d *Dataplane) Addr() net.Addr { return d.opt.Listener.Addr() }
 // Stopped is closed when the loops have ended, by Stop or by a failure.
 func (d *Dataplane) Stopped() <-chan struct{} { return d.stopped }
 
+// Draining reports whether Drain or Stop has begun.
+func (d *Dataplane) Draining() bool { return d.draining.Load() }
+
 // Active returns how many requests are being answered.
 func (d *Dataplane) Active() int64 { return d.active.Load() }
 
@@ -205,6 +208,7 @@ func (d *Dataplane) Drain(ctx context.Context) int64 {
 func (d *Dataplane) Stop() error {
 	d.stopOnce.Do(func() {
 		d.draining.Store(true)
+		d.each(func(l *loop) { l.endAll() })
 		d.stopping.Store(true)
 		d.accept.stop()
 		// gnet's Stop begins the end and then looks each half second whether it

@@ -169,7 +169,7 @@ func (x *exchange) requestID() []byte { return x.id[:x.idLen] }
 func (l *loop) headRead(x *exchange) *answer {
 	l.setID(x)
 	x.class = classOf(&x.req, x.head)
-	x.scanning = x.class.scans && x.req.Body != wire.BodyNone && isJSON(x)
+	x.scanning = x.class.scans && (x.req.Body != wire.BodyNone || x.class.prompt) && isJSON(x)
 	x.clientKeep = x.req.KeepAlive
 	x.requestNs = x.set.RequestNs
 	if ns, ok := x.set.RequestNsByPath[string(x.req.Path.Of(x.head))]; ok {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -322,5 +324,34 @@ func TestManyLoops(t *testing.T) {
 	}
 	if got := len(r.d.Records(1000)); got != clients*each {
 		t.Errorf("%d records kept, want %d", got, clients*each)
+	}
+}
+
+// TestStopWithRequestsLeft: what is not answered yet gets an answer, what has
+// begun ends with a reset, and nothing is taken for whole.
+func TestStopWithRequestsLeft(t *testing.T) {
+	a := startNode(t, "a", func(c *conn) {
+		if seen, ok := c.request(); ok && strings.Contains(seen.body, `"stream":true`) {
+			c.send(streamHead, chunk(event("one")))
+		}
+		c.gone()
+	})
+	r := start(t, setup{}, a)
+	waits, begun := r.dial(), r.dial()
+	waits.send(post("waits", chat))
+	begun.send(post("begun", `{"model":"m","stream":true,"prompt":"x"}`))
+	body := begun.stream(t)
+	if _, err := io.ReadFull(body, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both to be under way", func() bool { return r.d.Active() == 2 })
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.d.Stop() }()
+	expectError(t, waits.answer("POST"), 503, "stopping", "stopped")
+	if _, err := io.Copy(io.Discard, body); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the stream ended with %v, want a reset", err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }

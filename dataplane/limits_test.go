@@ -56,6 +56,8 @@ func TestRefusals(t *testing.T) {
 		{"long body, chunked", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(strings.Repeat(" ", 70<<10)), 413, "body_too_large", "limits.body_bytes", false},
 		{"bad JSON", post("id", `{"model":"m",}`), 400, "invalid_json", "13", false},
 		{"JSON that ends", post("id", `{"model":"m"`), 400, "invalid_json", "12", false},
+		{"a body of no bytes", post("id", ""), 400, "invalid_json", "byte 0", true},
+		{"a path with escapes", post("id", "{}")[:5] + "/v1/%6coad" + post("id", "{}")[len("POST /v1/chat/completions"):], 400, "bad_path", "escapes", false},
 		{"no such model", post("id", `{"model":"nope","prompt":"x"}`), 404, "model_not_found", "nope", true},
 		{"escaped alias", post("id", `{"model":"no\u0070e","prompt":"x"}`), 404, "model_not_found", "nope", true},
 		{"too long a prompt", post("id", `{"model":"m","prompt":[1`+strings.Repeat(",2", 2999)+`]}`), 400, "context_length_exceeded", "3000 tokens", true},

@@ -184,7 +184,7 @@ func bodyOf(cmd *cobra.Command, arg string) (body []byte, isBody bool, err error
 		return body, true, err
 	}
 	body, err = os.ReadFile(arg)
-	if errors.Is(err, os.ErrNotExist) && !strings.ContainsAny(arg, "/.") {
+	if errors.Is(err, os.ErrNotExist) && !strings.Contains(arg, "/") {
 		return nil, false, nil
 	}
 	return body, true, err

@@ -174,7 +174,7 @@ func (d *demo) startRouter(ctx context.Context) error {
 		}
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "listen: 127.0.0.1:%d\nadmin: {listen: \"127.0.0.1:%d\"}\nlog: {level: warn}\npolicy: {name: %s}\nnodes:\n", listen, adminPort, d.policy)
+	fmt.Fprintf(&text, "listen: 127.0.0.1:%d\nadmin: {listen: \"127.0.0.1:%d\"}\nlog: {level: warn}\nlimits: {connections: 200}\npolicy: {name: %s}\nnodes:\n", listen, adminPort, d.policy)
 	for i, url := range d.engines {
 		fmt.Fprintf(&text, "  - {name: sim-%d, url: %q}\n", i, url)
 	}
@@ -224,10 +224,11 @@ Try this, in another terminal:
 
   3. why it went there
      %s explain --admin %s REQUEST-ID
-     curl -s %s/api/decisions?n=1
+     curl -s '%s/api/decisions?n=1'
 
-  Drain that node (%s drain --admin %s sim-0) and send turn 2 again: another
-  node answers, and the decision says both why and what it passed over.
+  Drain that node and send turn 2 again: another node answers, and the decision
+  says both why and what it passed over. NODE is what X-Routed-To said.
+     %s drain --admin %s NODE
 
 Ctrl-C ends all of it.
 `, version, d.nodes, clients, demoModel, operators, operators, strings.Join(d.engines, " "),

@@ -180,6 +180,12 @@ func TestAbuseLeavesNoMemory(t *testing.T) {
 	before := r.measure(t)
 	wave()
 	after := r.measure(t)
+	// gnet's workers, one for each connection that came at the same time, end
+	// after ten idle seconds.
+	eventually(t, 25*time.Second, "the loops' workers to end", func() bool {
+		after = r.measure(t)
+		return after.goroutines <= before.goroutines+100
+	})
 	t.Logf("after 1000 connections %+v, after 1500 %+v", before, after)
 	// Idle exchanges keep their body buffers and the loops their workers, up to
 	// a bound: some growth is left, but not one of anything for each connection.

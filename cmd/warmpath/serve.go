@@ -123,7 +123,7 @@ func (r *router) shutdown(signals <-chan os.Signal) error {
 	cancel()
 	r.stop()
 	if left > 0 {
-		return fmt.Errorf("drain: %d requests were cut after %v", left, limit)
+		return fmt.Errorf("drain: requests cut after %v: %d", limit, left)
 	}
 	r.log.Info("stopped")
 	return nil

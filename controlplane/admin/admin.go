@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -103,13 +104,30 @@ func (s *Server) routes() http.Handler {
 // authorized asks for the token, except for the health of the process.
 func (s *Server) authorized(next http.Handler) http.Handler {
 	if s.opt.Token == "" {
-		return next
+		return loopbackHost(next)
 	}
 	want := []byte("Bearer " + s.opt.Token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/healthz" && subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			refuse(w, http.StatusUnauthorized, "unauthorized", "send the token of admin.token as Authorization: Bearer")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// loopbackHost takes only requests that name this host as loopback: a page whose
+// name was made to resolve to loopback names itself.
+func loopbackHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		address, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		if host != "localhost" && (err != nil || !address.IsLoopback()) {
+			refuse(w, http.StatusForbidden, "bad_host", "without admin.token only a loopback address or localhost may stand in Host")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -127,6 +145,10 @@ func sameOrigin(next http.Handler) http.Handler {
 }
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	if s.opt.Dataplane.Draining() {
+		refuse(w, http.StatusServiceUnavailable, "draining", "the router is being stopped")
+		return
+	}
 	if !s.opt.Control.Ready() {
 		refuse(w, http.StatusServiceUnavailable, "not_ready", "no node can take requests")
 		return

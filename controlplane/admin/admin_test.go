@@ -382,3 +382,36 @@ func TestPage(t *testing.T) {
 		}
 	}
 }
+
+// Without a token a page whose name was made to resolve to loopback must not get
+// in: it names itself in Host.
+func TestForeignHost(t *testing.T) {
+	open, closed := serve(t, "", "nodes: []\n"), serve(t, "secret", "nodes: []\n")
+	for _, c := range []struct {
+		s      *surface
+		host   string
+		status int
+	}{
+		{open, "127.0.0.1:8081", 200},
+		{open, "[::1]:8081", 200},
+		{open, "localhost", 200},
+		{open, "evil.example:8081", 403},
+		{open, "10.0.0.1:8081", 403},
+		{closed, "router.example:8081", 200},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", c.s.base+"/api/nodes", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = c.host
+		req.Header.Set("Authorization", "Bearer "+c.s.token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != c.status {
+			t.Errorf("Host %q: %d, want %d", c.host, resp.StatusCode, c.status)
+		}
+	}
+}

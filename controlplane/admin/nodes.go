@@ -79,7 +79,7 @@ func (s *Server) nodeView(n *state.Node, f *fleet.Node) NodeView {
 		models[i] = m.ID
 	}
 	return NodeView{
-		Name: f.Name, URL: f.URL, State: f.State.String(), Breaker: f.Breaker.String(), Reason: n.Reason,
+		Name: f.Name, URL: f.URL, State: f.State.String(), Breaker: f.Breaker.String(), Reason: why(n, f),
 		Engine: f.Engine, Models: models, Island: f.Island, Region: f.Region, Slot: f.Slot, Generation: f.Generation,
 		CapacityClass: f.CapacityClass, Weight: f.Weight,
 		InFlight: f.Load.Requests.Load(), InFlightTokens: f.Load.TotalTokens.Load(), InFlightPrefill: f.Load.PrefillTokens.Load(),
@@ -90,6 +90,15 @@ func (s *Server) nodeView(n *state.Node, f *fleet.Node) NodeView {
 		PrefillRate: known(f.PrefillTokensPerSecond), RoundTrip: known(f.RoundTripSeconds), ErrorShare: known(f.ErrorShare),
 		SourceOfNode: n.Source,
 	}
+}
+
+// why says what put the node where it is; an open breaker matters more than how
+// the health route answered last.
+func why(n *state.Node, f *fleet.Node) string {
+	if f.Breaker == fleet.Closed {
+		return n.Reason
+	}
+	return "breaker " + f.Breaker.String() + ": requests failed in a row; before that: " + n.Reason
 }
 
 func known(g fleet.Gauge) *float64 {

@@ -69,7 +69,7 @@ func fleetKeys(c *Config) []entry {
 				"url":  {"the node has no url", "add url: http://host:port"},
 			},
 		}},
-		texts("node_urls_allowed", "CIDRs and host patterns that a node added at run time may have", &c.NodeURLsAllowed, inList(discover.CheckPattern), asIs),
+		texts("node_urls_allowed", "CIDRs and host patterns that a node added at run time may have; none = any", &c.NodeURLsAllowed, inList(discover.CheckPattern), asIs),
 		{
 			key: "policy", doc: "the routing rule, and beside name its own keys",
 			children: []entry{leaf("name", "cost", "", &c.Policy.Name, text("cost"), shownName)},

@@ -116,9 +116,13 @@ func checkPort(host, port string) (string, string, error) {
 	return host, port, nil
 }
 
-// Check returns nil if a validated URL fits a pattern, else ErrNotAllowed. A
+// Check returns nil if a validated URL fits a pattern, or if there are none,
+// else ErrNotAllowed: who adds nodes has come over loopback or with a token. A
 // host name fits no network: what it resolves to may change after the check.
 func (a Allowed) Check(nodeURL string) error {
+	if len(a.patterns) == 0 {
+		return nil
+	}
 	u, err := url.Parse(nodeURL)
 	if err != nil {
 		return fmt.Errorf("url %q: %w", nodeURL, err)

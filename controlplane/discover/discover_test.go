@@ -160,8 +160,11 @@ func TestAPI(t *testing.T) {
 	if gone := a.SetAllowed(fewer); len(gone) != fleet.MaxSlots-1 || names(a.Nodes()) != "n7" {
 		t.Errorf("%d gone, left %s", len(gone), names(a.Nodes()))
 	}
-	if _, err := NewAPI(Allowed{}).Add(spec("a")); !errors.Is(err, ErrNotAllowed) {
-		t.Errorf("nothing is allowed by default: %v", err)
+	if gone := a.SetAllowed(Allowed{}); len(gone) != 0 {
+		t.Errorf("an empty list takes %d nodes away", len(gone))
+	}
+	if _, err := NewAPI(Allowed{}).Add(spec("a")); err != nil {
+		t.Errorf("an empty list allows every node that an operator names: %v", err)
 	}
 }
 

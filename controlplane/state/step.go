@@ -71,6 +71,8 @@ func Step(s State, ev Event) (State, []Effect) {
 		t.slotSwept(e)
 	case ConfigChanged:
 		t.s.Settings, t.publish = e.Settings, true
+		t.s.masked = nil // what the file names counts again
+		t.reconcile()
 	case LoadsSeen:
 		t.loadsSeen(e)
 	case OutputSeen:

@@ -39,6 +39,9 @@ func AppendRequestHead(dst, src []byte, r *Request, o *RequestOptions) []byte {
 	if o.Rank >= 0 {
 		replaced |= 1 << FieldDataParallelRank
 	}
+	if o.ForwardedFor != nil {
+		replaced |= 1 << FieldForwarded // says the same in another way, for whoever believes it
+	}
 	dst = appendKept(dst, src, r.Fields, replaced)
 
 	dst = appendField(dst, "X-Request-Id: ", o.RequestID)
