@@ -122,7 +122,7 @@ func inWords(v *DecisionView) string {
 		"load":     fmt.Sprintf("%s had the least to do", v.Node),
 		"affinity": fmt.Sprintf("the affinity key points to %s", v.Node),
 		"session":  fmt.Sprintf("the session points to %s", v.Node),
-		"spill":    fmt.Sprintf("%s was better than the node that holds the prefix", v.Node),
+		"spill":    fmt.Sprintf("%s took it in place of the node that holds the prefix", v.Node),
 		"only":     fmt.Sprintf("%s was the only one that could take it", v.Node),
 		"retry":    fmt.Sprintf("%s was next after a failure", v.Node),
 	}[v.Reason]

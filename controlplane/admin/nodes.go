@@ -92,10 +92,15 @@ func (s *Server) nodeView(n *state.Node, f *fleet.Node) NodeView {
 	}
 }
 
-// why says what put the node where it is; an open breaker matters more than how
-// the health route answered last.
+// why says what put the node where it is; that it drains, or an open breaker,
+// matters more than how the health route answered last.
 func why(n *state.Node, f *fleet.Node) string {
-	if f.Breaker == fleet.Closed {
+	switch {
+	case f.State == fleet.Draining && n.Removing:
+		return "it is being removed and finishes what it has"
+	case f.State == fleet.Draining:
+		return "draining was asked for; undrain takes it back"
+	case f.Breaker == fleet.Closed:
 		return n.Reason
 	}
 	return "breaker " + f.Breaker.String() + ": requests failed in a row; before that: " + n.Reason
