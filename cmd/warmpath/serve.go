@@ -63,7 +63,7 @@ configuration again.`,
 		if err != nil {
 			return err
 		}
-		log.Info("serving", "clients", r.data.Addr().String(), "admin", r.adminAddr(), "nodes", len(c.Nodes), "policy", c.Policy.Name, "version", version)
+		log.Info("serving", "clients", r.data.Addr().String(), "admin", r.adminAddr(), "nodes", len(c.Nodes), "policy", c.Policy.Name, "kernel", "off: this build has no kernel plane", "version", version)
 		return r.untilSignal()
 	}
 	return cmd
