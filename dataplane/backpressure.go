@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
 
 	"warmpath/dataplane/backend"
@@ -35,10 +34,9 @@ func (l *loop) pauseNode(x *exchange) {
 // lookAgain asks for a look at the paused connections after wait.
 func (l *loop) lookAgain(wait time.Duration) {
 	time.AfterFunc(wait, func() {
-		_ = l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+		_ = l.el.Execute(context.Background(), runnable(func() {
 			l.now = l.d.nowNs()
 			l.resumeSlow(wait)
-			return nil
 		}))
 	})
 }

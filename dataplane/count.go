@@ -36,6 +36,10 @@ type NodeTally struct {
 	PrefillSeconds float64
 }
 
+func newNodeTally() *NodeTally {
+	return &NodeTally{FirstEvent: tally.NewHistogram(firstBounds), InterToken: tally.NewHistogram(tokenBounds)}
+}
+
 // OutputTally is what answers of one model say of their length.
 type OutputTally struct {
 	Tokens  uint64 // completion tokens of …
@@ -112,7 +116,7 @@ func (t *loopTally) refresh(snap *fleet.Snapshot) {
 		}
 		p := t.nodes[n.Name]
 		if p == nil {
-			p = &NodeTally{FirstEvent: tally.NewHistogram(firstBounds), InterToken: tally.NewHistogram(tokenBounds)}
+			p = newNodeTally()
 			t.nodes[n.Name] = p
 		}
 		t.bySlot[slot] = p
@@ -246,7 +250,7 @@ func (t *Totals) add(l *loop) {
 	for name, n := range o.nodes {
 		sum := t.Nodes[name]
 		if sum == nil {
-			sum = &NodeTally{FirstEvent: tally.NewHistogram(firstBounds), InterToken: tally.NewHistogram(tokenBounds)}
+			sum = newNodeTally()
 			t.Nodes[name] = sum
 		}
 		sum.FirstEvent.Merge(&n.FirstEvent)

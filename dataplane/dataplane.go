@@ -143,7 +143,7 @@ func (d *Dataplane) adopt(c gnet.Conn) error {
 			return nil // the balancer gave us one we have
 		}
 	}
-	l := newLoop(d, len(d.loops), el)
+	l := newLoop(d, el)
 	ready := make(chan error, 1)
 	err := el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) (err error) {
 		l.pause, err = newPauser(el, c)
@@ -227,11 +227,10 @@ func (d *Dataplane) each(f func(*loop)) {
 	var wait sync.WaitGroup
 	for _, l := range d.loops {
 		wait.Add(1)
-		err := l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+		err := l.el.Execute(context.Background(), runnable(func() {
 			defer wait.Done()
 			l.now = d.nowNs()
 			f(l)
-			return nil
 		}))
 		if err != nil { // the loops have ended
 			wait.Done()

@@ -18,7 +18,6 @@ import (
 // their group says otherwise.
 type loop struct {
 	d  *Dataplane
-	id int
 	el gnet.EventLoop
 
 	// shared: typed atomics
@@ -71,8 +70,8 @@ type matchScratch struct {
 	prefix prefix.Scratch
 }
 
-func newLoop(d *Dataplane, id int, el gnet.EventLoop) *loop {
-	l := &loop{d: d, id: id, el: el}
+func newLoop(d *Dataplane, el gnet.EventLoop) *loop {
+	l := &loop{d: d, el: el}
 	l.notes.bell = d.bell
 	l.now = d.nowNs()
 	l.wheel.init(l.now)
@@ -135,11 +134,10 @@ func (l *loop) wakeForTick() {
 	if l.ticking.Swap(true) {
 		return
 	}
-	_ = l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+	_ = l.el.Execute(context.Background(), runnable(func() {
 		l.ticking.Store(false)
 		l.now = l.d.nowNs()
 		l.onTick()
-		return nil
 	}))
 }
 

@@ -178,9 +178,6 @@ func (l *loop) passedOver(x *exchange, r *compactRecord) {
 			continue
 		}
 		n := x.snap.Nodes[slot]
-		if n == nil {
-			continue
-		}
 		r.passed[r.nPassed] = RecordedPassedOver{n.Name, int(tokens), whyNot(n, l.match.loads.Requests[slot])}
 		r.nPassed++
 	}

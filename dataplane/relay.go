@@ -113,11 +113,7 @@ func (x *exchange) consume(b []byte) (used int, err *wire.Error) {
 	for used < len(b) && !x.respBody.Done() {
 		data, n, err := x.respBody.Next(b[used:])
 		if d := data.Of(b[used:]); len(d) > 0 {
-			if x.resp.EventStream {
-				x.watch.Feed(d)
-			} else {
-				x.watch.Usage(d)
-			}
+			x.watchData(d)
 		}
 		used += n
 		if err != nil {
@@ -125,6 +121,15 @@ func (x *exchange) consume(b []byte) (used int, err *wire.Error) {
 		}
 	}
 	return used, nil
+}
+
+// watchData lets the watcher see bytes of the answer's body.
+func (x *exchange) watchData(d []byte) {
+	if x.resp.EventStream {
+		x.watch.Feed(d)
+	} else {
+		x.watch.Usage(d)
+	}
 }
 
 // hold keeps the start of a stream until its first event: engines send 200
@@ -279,10 +284,8 @@ func (l *loop) finish(x *exchange, clean bool) {
 			x.load.Consecutive.Store(0)
 		}
 	}
-	x.tried[x.tries-1].class = x.outcome
 	if c != nil {
 		x.conn, c.Owner = nil, nil
-		c.Served++
 		l.resumeNode(c)
 		// A request whose end the node has not read yet (an early answer)
 		// would run into the next one.

@@ -197,9 +197,6 @@ func (l *loop) matchUnits(x *exchange) {
 	// An engine always computes the last token (design, section 5).
 	most := uint32(max(x.polReq.PromptTokens-1, 0))
 	for slot, n := range m.units {
-		if x.snap.Nodes[slot] == nil {
-			continue // a note that still waits named a node that has left
-		}
 		m.match.Tokens[slot] = min(n*prefix.TextUnitTokens, most)
 	}
 	if l.view.needs.PrefixKey {

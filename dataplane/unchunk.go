@@ -10,11 +10,7 @@ func (l *loop) relayUnchunked(x *exchange, b []byte) (used int, err *wire.Error)
 	for used < len(b) && !x.respBody.Done() {
 		data, n, err := x.respBody.Next(b[used:])
 		if d := data.Of(b[used:]); len(d) > 0 {
-			if x.resp.EventStream {
-				x.watch.Feed(d)
-			} else {
-				x.watch.Usage(d)
-			}
+			x.watchData(d)
 			if !l.write(c, d) {
 				return used, nil
 			}

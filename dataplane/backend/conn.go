@@ -17,7 +17,6 @@ type Conn struct {
 	Generation uint32
 	Home       any    // what it belongs to for life: the caller's loop
 	Owner      any    // who uses it; nil while idle
-	Served     uint32 // answers that ended on it
 	In         []byte // start of an answer's head that has not ended
 	Paused     bool   // reading is paused because the client is slow
 	Closed     bool
