@@ -55,12 +55,14 @@ func To(h *fleet.Holder, s state.State) error {
 // check refuses a record that a request could trip over.
 func check(s *state.State, n *state.Node, taken []*fleet.Node) error {
 	switch {
-	case n.Slot < 0 || n.Slot >= len(taken) || n.Slot >= fleet.MaxSlots:
-		return fmt.Errorf("slot %d is out of range", n.Slot)
+	case n.Slot < 0 || n.Ranks < 1 || n.Slot+n.Ranks > len(taken) || n.Slot+n.Ranks > fleet.MaxSlots:
+		return fmt.Errorf("slot %d with %d ranks is out of range", n.Slot, n.Ranks)
+	case len(n.Trust) != n.Ranks:
+		return fmt.Errorf("trust is known for %d of %d ranks", len(n.Trust), n.Ranks)
 	case taken[n.Slot] != nil:
 		return fmt.Errorf("slot %d is also that of node %q", n.Slot, taken[n.Slot].Name)
-	case s.Slots[n.Slot].Tenant != n.Spec.Name || s.Slots[n.Slot].Generation != n.Generation || s.Slots[n.Slot].Resting:
-		return fmt.Errorf("slot %d is not its own", n.Slot)
+	case !ownsSlots(s, n):
+		return fmt.Errorf("slot %d, with those of its ranks, is not its own", n.Slot)
 	case n.Generation == 0:
 		return fmt.Errorf("generation is 0")
 	case n.Load == nil:
@@ -75,10 +77,19 @@ func check(s *state.State, n *state.Node, taken []*fleet.Node) error {
 	return nil
 }
 
+func ownsSlots(s *state.State, n *state.Node) bool {
+	for _, slot := range s.Slots[n.Slot : n.Slot+n.Ranks] {
+		if slot.Tenant != n.Spec.Name || slot.Generation != n.Generation || slot.Resting {
+			return false
+		}
+	}
+	return true
+}
+
 // nodeOf is what a request may see of a node. Stale readings are unknown.
 func nodeOf(n *state.Node) *fleet.Node {
 	out := &fleet.Node{
-		Slot: n.Slot, Generation: n.Generation, Name: n.Spec.Name,
+		Slot: n.Slot, Ranks: n.Ranks, Generation: n.Generation, Trust: n.Trust, Exact: n.Exact, Name: n.Spec.Name,
 		URL: n.Endpoint.URL, Address: n.Endpoint.Address, Host: n.Endpoint.Host, PathPrefix: n.Endpoint.PathPrefix,
 		Engine: n.Engine, State: n.State(), Breaker: n.Breaker, Island: n.Spec.Island, Region: n.Spec.Region,
 		CapacityClass: n.Spec.Weight, Weight: n.Weight, MaxInFlight: n.Spec.MaxInFlight,
@@ -103,11 +114,15 @@ func nodeOf(n *state.Node) *fleet.Node {
 func modelsOf(s *state.State) []fleet.Model {
 	slots := map[string][]int{}
 	blocks := map[string][]int{}
+	bases := map[string]string{}
 	for _, n := range s.Nodes {
 		for i := range n.Models {
 			id := n.Models[i].ID
 			slots[id] = append(slots[id], n.Slot)
 			blocks[id] = append(blocks[id], n.Sample.BlockTokens)
+			if parent := n.Models[i].Parent; parent != "" && parent != id {
+				bases[id] = parent
+			}
 		}
 	}
 	var models []fleet.Model
@@ -115,7 +130,7 @@ func modelsOf(s *state.State) []fleet.Model {
 		slices.Sort(slots[name])
 		models = append(models, fleet.Model{
 			Name: name, Aliases: slices.Clone(aliases), Slots: slots[name],
-			UnitTokens: unitOf(blocks[name]), MeanOutput: s.MeanOutput(name),
+			UnitTokens: unitOf(blocks[name]), MeanOutput: s.MeanOutput(name), Base: bases[name],
 		})
 	}
 	configured := map[string]bool{}

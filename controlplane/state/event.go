@@ -147,6 +147,24 @@ type (
 		Model      string
 		MeanTokens float64
 	}
+	// TrustSeen says how far a rank's KV-cache events can be believed.
+	TrustSeen struct {
+		NowNs       int64
+		Node        string
+		Incarnation uint64
+		Rank        int
+		Trust       fleet.Trust
+		Why         string
+	}
+	// ExactSeen says for which classes of requests (bits) a node's own token
+	// ids were found equal to the router's.
+	ExactSeen struct {
+		NowNs       int64
+		Node        string
+		Incarnation uint64
+		Classes     uint32
+		Version     string // of the engine; "" = it does not say
+	}
 	// DrainAsked stops new requests to a node.
 	DrainAsked struct {
 		NowNs int64
@@ -183,6 +201,8 @@ func (e Failure) at() int64       { return e.NowNs }
 func (e LatencySeen) at() int64   { return e.NowNs }
 func (e RateSeen) at() int64      { return e.NowNs }
 func (e OutputSeen) at() int64    { return e.NowNs }
+func (e TrustSeen) at() int64     { return e.NowNs }
+func (e ExactSeen) at() int64     { return e.NowNs }
 func (e DrainAsked) at() int64    { return e.NowNs }
 func (e UndrainAsked) at() int64  { return e.NowNs }
 func (e SlotSwept) at() int64     { return e.NowNs }

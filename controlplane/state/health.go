@@ -138,7 +138,7 @@ func (t *step) recovered(n *Node) bool {
 // ready lets a node take requests. An engine that was away has lost its cache.
 func (t *step) ready(n *Node) {
 	if n.life.everReady && (n.Health == fleet.Warming || n.life.refused) {
-		t.do(ClearSlot{Slot: n.Slot, Generation: n.Generation})
+		t.clear(n)
 	}
 	t.setHealth(n, fleet.Ready, "its health route answers")
 	n.life.everReady, n.life.refused, n.life.hung = true, false, false

@@ -134,6 +134,8 @@ func (t *step) reconcile() {
 			t.remove(t.edit(i))
 		case ok && want[at].end != n.Endpoint:
 			t.gone(t.edit(i), "its URL changed")
+		case ok && want[at].spec.Ranks() != n.Ranks:
+			t.gone(t.edit(i), "the number of its ranks changed")
 		case ok && (n.Removing || n.Source != want[at].source || !n.Spec.Equal(want[at].spec)):
 			t.update(t.edit(i), want[at])
 		}
@@ -154,6 +156,9 @@ func (t *step) update(n *Node, w wanted) {
 	if n.Spec.Engine != w.spec.Engine {
 		n.Engine = w.spec.Engine
 	}
+	if n.Spec.KVEvents != w.spec.KVEvents {
+		t.setTrust(n, w.spec.KVEvents.Configured())
+	}
 	n.Spec, n.Source, n.Removing = w.spec, w.source, false
 	t.setDrain(n)
 	t.publish = true
@@ -169,25 +174,37 @@ func configured(spec Spec) []Served {
 	return out
 }
 
-// add begins an incarnation in the smallest free slot.
+// add begins an incarnation in the smallest free slots, one a rank.
 func (t *step) add(w wanted) {
-	slot := slices.IndexFunc(t.s.Slots, func(s Slot) bool { return s.Tenant == "" && !s.Resting })
-	if slot < 0 && len(t.s.Slots) >= fleet.MaxSlots {
+	ranks := w.spec.Ranks()
+	slot := t.freeSlots(ranks)
+	if slot < 0 {
 		t.s.waiting = true
-		t.log(slog.LevelError, "no slot is free for the node; it waits until one is", slog.String("node", w.spec.Name), slog.Int("limit", fleet.MaxSlots))
+		t.log(slog.LevelError, "no slot is free for the node; it waits until one is", slog.String("node", w.spec.Name), slog.Int("ranks", ranks), slog.Int("limit", fleet.MaxSlots))
 		return
 	}
 	t.unshareSlots()
-	if slot < 0 {
-		slot = len(t.s.Slots)
+	for len(t.s.Slots) < slot+ranks {
 		t.s.Slots = append(t.s.Slots, Slot{})
 	}
-	t.s.Slots[slot] = Slot{Generation: t.s.Slots[slot].Generation + 1, Tenant: w.spec.Name}
+	generation := uint32(0) // one for all ranks, above all that were
+	for _, s := range t.s.Slots[slot : slot+ranks] {
+		generation = max(generation, s.Generation)
+	}
+	for r := range ranks {
+		t.s.Slots[slot+r] = Slot{Generation: generation + 1, Tenant: w.spec.Name}
+	}
 	t.s.incarnation++
 	n := &Node{
 		Spec: w.spec, Source: w.source, Endpoint: w.end,
-		Slot: slot, Generation: t.s.Slots[slot].Generation, Incarnation: t.s.incarnation, Load: new(fleet.Load),
+		Slot: slot, Ranks: ranks, Generation: generation + 1, Incarnation: t.s.incarnation, Load: new(fleet.Load),
 		Health: fleet.Joining, Reason: "new", Models: configured(w.spec), Engine: w.spec.Engine, Weight: 1,
+		Trust: make([]fleet.Trust, ranks),
+	}
+	if w.spec.KVEvents.Configured() {
+		for r := range n.Trust {
+			n.Trust[r] = fleet.TrustCold
+		}
 	}
 	t.unshareNodes()
 	i, _ := slices.BinarySearchFunc(t.s.Nodes, w.spec.Name, byName)
@@ -195,6 +212,25 @@ func (t *step) add(w wanted) {
 	t.log(slog.LevelInfo, "node joins", slog.String("node", w.spec.Name), slog.String("url", w.end.URL), slog.Int("slot", slot), slog.String("source", w.source))
 	t.probe(n)
 	t.publish = true
+}
+
+// freeSlots returns the first of so many slots in a row that are free, or
+// beyond those that ever were; -1 if there are none.
+func (t *step) freeSlots(count int) int {
+	run := 0
+	for i, s := range t.s.Slots {
+		if s.Tenant != "" || s.Resting {
+			run = 0
+			continue
+		}
+		if run++; run == count {
+			return i + 1 - count
+		}
+	}
+	if first := len(t.s.Slots) - run; first+count <= fleet.MaxSlots {
+		return first
+	}
+	return -1
 }
 
 // remove lets a node go: at once if it serves nothing, else when it is idle.
@@ -212,12 +248,16 @@ func (t *step) remove(n *Node) {
 func (t *step) gone(n *Node, why string) {
 	t.unshareSlots()
 	t.unshareNodes()
-	t.s.Slots[n.Slot] = Slot{Generation: n.Generation, Resting: true}
+	for r := range n.Ranks {
+		t.s.Slots[n.Slot+r] = Slot{Generation: n.Generation, Resting: true}
+	}
 	if i, ok := slices.BinarySearchFunc(t.s.Nodes, n.Spec.Name, byName); ok {
 		t.s.Nodes = slices.Delete(t.s.Nodes, i, i+1)
 	}
 	t.log(slog.LevelInfo, "node is gone", slog.String("node", n.Spec.Name), slog.Int("slot", n.Slot), slog.String("why", why))
-	t.do(DropSlot{Slot: n.Slot, Generation: n.Generation})
+	for r := range n.Ranks {
+		t.do(DropSlot{Slot: n.Slot + r, Generation: n.Generation})
+	}
 	t.s.rates, t.publish = true, true
 }
 

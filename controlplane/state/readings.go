@@ -66,7 +66,7 @@ func (t *step) metricsSeen(n *Node, e MetricsSeen) {
 	t.recognise(n, e.Sample.Engine)
 	if fell(last.GeneratedTokens, n.Sample.GeneratedTokens) || fell(last.PromptTokens, n.Sample.PromptTokens) {
 		t.log(slog.LevelWarn, "engine has restarted: its counters went back", slog.String("node", n.Spec.Name))
-		t.do(ClearSlot{Slot: n.Slot, Generation: n.Generation})
+		t.clear(n)
 	}
 	t.progress(n, last, gap)
 }

@@ -165,7 +165,7 @@ func (r *run) answer(node string, incarnation uint64, how string) state.ProbeRes
 //	at 2s                          tick every 100 ms until then
 //	auto a ok|503|refused|silent   how probes of a are answered from now on; ok
 //	                               also answers for models that are configured
-//	nodes SOURCE a=http://… …      also a=URL,models=m+n,weight=2,cap=4
+//	nodes SOURCE a=http://… …      also a=URL,models=m+n,weight=2,cap=4,events=URL,ranks=2
 //	add a=URL · remove a [force] · drain a · undrain a · swept SLOT GENERATION
 //	probe a ok|503|refused
 //	models a id[:max_len[:parent]] … | models a error
@@ -173,6 +173,7 @@ func (r *run) answer(node string, incarnation uint64, how string) state.ProbeRes
 //	load a req=1 fail=5 row=5 ok=0 prefill=0
 //	fail a refused|reset|server_error|first_event
 //	latency a SECONDS SAMPLES · rate a prefill=8000 rtt=0.001 · show
+//	trust a RANK live|gapped|… · exact a BITS VERSION
 func (r *run) line(text string) error {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -262,6 +263,16 @@ func (r *run) event(words []string, arg func(int) string) (state.Event, error) {
 		p95, _ := strconv.ParseFloat(arg(2), 64)
 		samples, _ := strconv.Atoi(arg(3))
 		return state.LatencySeen{NowNs: r.now, Node: arg(1), P95Seconds: p95, Samples: samples}, nil
+	case "trust":
+		rank, _ := strconv.Atoi(arg(2))
+		for trust := fleet.TrustNone; trust <= fleet.TrustStale; trust++ {
+			if trust.String() == arg(3) {
+				return state.TrustSeen{NowNs: r.now, Node: arg(1), Rank: rank, Trust: trust, Why: "told so"}, nil
+			}
+		}
+	case "exact":
+		classes, _ := strconv.ParseUint(arg(2), 2, 32)
+		return state.ExactSeen{NowNs: r.now, Node: arg(1), Classes: uint32(classes), Version: arg(3)}, nil
 	case "rate":
 		return state.RateSeen{NowNs: r.now, Node: arg(1), PrefillTokensPerSecond: v["prefill"], DecodeTokensPerSecond: v["decode"], RoundTripSeconds: v["rtt"]}, nil
 	}
@@ -306,6 +317,10 @@ func spec(word string) state.Spec {
 			s.Weight, _ = strconv.ParseFloat(value, 64)
 		case "cap":
 			s.MaxInFlight, _ = strconv.Atoi(value)
+		case "events":
+			s.KVEvents.Endpoint = value
+		case "ranks":
+			s.KVEvents.Ranks, _ = strconv.Atoi(value)
 		}
 	}
 	return s
@@ -325,12 +340,21 @@ func (r *run) show() {
 		return strconv.FormatFloat(g.Value, 'g', 4, 64)
 	}
 	for i, n := range snap.Nodes {
+		if n == nil && snap.Owner(i) != nil {
+			fmt.Fprintf(&r.trace, "slot %d: rank %d of %s\n", i, i-snap.Owner(i).Slot, snap.Owner(i).Name)
+			continue
+		}
 		if n == nil {
 			fmt.Fprintf(&r.trace, "slot %d: empty, resting=%v\n", i, r.s.Slots[i].Resting)
 			continue
 		}
 		fmt.Fprintf(&r.trace, "slot %d: %s generation %d %s, breaker %s, class %g, weight %.2f, max len %d, running %s, kv %s, errors %s\n",
 			i, n.Name, n.Generation, n.State, n.Breaker, n.CapacityClass, n.Weight, n.MaxModelLen, gauge(n.RunningRequests), gauge(n.KVUse), gauge(n.ErrorShare))
+	}
+	for _, n := range r.s.Nodes {
+		if n.Spec.KVEvents.Configured() || n.Exact != 0 {
+			fmt.Fprintf(&r.trace, "%s: trust %v, exact %b %s\n", n.Spec.Name, n.Trust, n.Exact, n.Version)
+		}
 	}
 	for _, m := range snap.Models {
 		fmt.Fprintf(&r.trace, "model %s: slots %v unit %d\n", m.Name, m.Slots, m.UnitTokens)

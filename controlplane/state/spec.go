@@ -27,12 +27,39 @@ type Spec struct {
 	Region      string   `json:"region,omitempty"`        // where it stands
 	Weight      float64  `json:"weight,omitempty"`        // capacity class; 0 = 1.0
 	MaxInFlight int      `json:"max_in_flight,omitempty"` // requests; 0 = no cap
+	KVEvents    KVEvents `json:"kv_events,omitzero"`      // where the engine's KV-cache events are had
+	// HashScheme is what a minimal reporter of this node names prompts by: "" =
+	// none, "sha256_prefix", "sglang" or "vllm_cbor". PrefixTokens goes with
+	// the first: how many tokens it hashes.
+	HashScheme   string `json:"hash_scheme,omitempty"`
+	PrefixTokens int    `json:"prefix_tokens,omitempty"`
 }
+
+// KVEvents says where an engine publishes its KV-cache events. With neither an
+// Endpoint nor Listen there are none.
+type KVEvents struct {
+	Endpoint string `json:"endpoint,omitempty"` // dialled: tcp://host:port or ipc:///path
+	Listen   string `json:"listen,omitempty"`   // bound here, for engines that connect
+	Replay   string `json:"replay,omitempty"`   // asked for what was missed
+	Topic    string `json:"topic,omitempty"`    // prefix of the messages that are taken
+	Ranks    int    `json:"ranks,omitempty"`    // data-parallel ranks, each on the port plus its number; 0 = 1
+}
+
+// Configured reports whether there are events at all.
+func (k KVEvents) Configured() bool { return k.Endpoint != "" || k.Listen != "" }
+
+// MaxRanks bounds the data-parallel ranks of one node.
+const MaxRanks = 64
+
+// Ranks is how many data-parallel ranks the node has: each has a cache, and a
+// slot, of its own.
+func (s Spec) Ranks() int { return max(s.KVEvents.Ranks, 1) }
 
 // Equal reports whether two specs say the same.
 func (s Spec) Equal(o Spec) bool {
 	return s.Name == o.Name && s.URL == o.URL && slices.Equal(s.Models, o.Models) && s.Engine == o.Engine &&
-		s.Island == o.Island && s.Region == o.Region && s.Weight == o.Weight && s.MaxInFlight == o.MaxInFlight
+		s.Island == o.Island && s.Region == o.Region && s.Weight == o.Weight && s.MaxInFlight == o.MaxInFlight &&
+		s.KVEvents == o.KVEvents && s.HashScheme == o.HashScheme && s.PrefixTokens == o.PrefixTokens
 }
 
 // Validate checks a spec and returns it in canonical form: the URL as
@@ -62,6 +89,10 @@ func (s Spec) Validate() (Spec, error) {
 		return fail("weight", fmt.Sprint(s.Weight), fault("out of range", fmt.Sprintf("use %v to %v", MinCapacityClass, MaxCapacityClass)))
 	case s.MaxInFlight < 0 || s.MaxInFlight > MostInFlight:
 		return fail("max_in_flight", fmt.Sprint(s.MaxInFlight), fault("out of range", fmt.Sprintf("use 0 (no cap) to %d", MostInFlight)))
+	case s.KVEvents.Ranks < 0 || s.KVEvents.Ranks > MaxRanks:
+		return fail("kv_events.ranks", fmt.Sprint(s.KVEvents.Ranks), fault("out of range", fmt.Sprintf("use 1 to %d", MaxRanks)))
+	case s.KVEvents.Endpoint != "" && s.KVEvents.Listen != "":
+		return fail("kv_events.listen", fmt.Sprintf("%q", s.KVEvents.Listen), fault("kv_events.endpoint is given too", "dial the engine or listen for it, not both"))
 	case len(s.Models) > MaxModels:
 		return fail("models", fmt.Sprintf("[%d values]", len(s.Models)), fault("too many", fmt.Sprintf("use at most %d", MaxModels)))
 	}

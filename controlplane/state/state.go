@@ -65,8 +65,9 @@ type Node struct {
 	Spec        Spec
 	Source      string
 	Endpoint    Endpoint
-	Slot        int
-	Generation  uint32
+	Slot        int // of its first rank; the others' follow
+	Ranks       int
+	Generation  uint32      // of all its slots
 	Incarnation uint64      // grows over all nodes, never reused
 	Load        *fleet.Load // of this incarnation; never read by Step
 
@@ -93,6 +94,10 @@ type Node struct {
 	RoundTripSeconds       fleet.Gauge
 	EvictedTokensPerSecond fleet.Gauge
 	Weight                 float64 // 1.0 = median of its model's nodes
+
+	Trust   []fleet.Trust // by rank; immutable, replaced whole
+	Exact   uint32        // classes of requests whose prompts are known exactly, as bits
+	Version string        // of the engine, as a proof of exactness saw it; "" = not known
 
 	life life
 }

@@ -105,6 +105,10 @@ func (t *step) aboutNode(ev Event) {
 		t.on(e.Node, e.Incarnation, func(n *Node) { t.latencySeen(n, e) })
 	case RateSeen:
 		t.on(e.Node, e.Incarnation, func(n *Node) { t.rateSeen(n, e) })
+	case TrustSeen:
+		t.on(e.Node, e.Incarnation, func(n *Node) { t.trustSeen(n, e) })
+	case ExactSeen:
+		t.on(e.Node, e.Incarnation, func(n *Node) { t.exactSeen(n, e) })
 	case DrainAsked:
 		t.on(e.Node, 0, func(n *Node) { n.life.drainAsked = true; t.setDrain(n) })
 	case UndrainAsked:

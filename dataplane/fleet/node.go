@@ -38,6 +38,27 @@ var breakerNames = [...]string{"closed", "open", "half_open"}
 // String returns the name that metrics and the admin API use.
 func (b Breaker) String() string { return breakerNames[b] }
 
+// Trust is the state of a rank's stream of KV-cache events: how far what it
+// reported can be believed.
+type Trust uint8
+
+const (
+	TrustNone   Trust = iota // it has no events: what it holds is learned from what was sent there
+	TrustCold                // events are expected and none has come
+	TrustLive                // nothing was missed
+	TrustGapped              // something was missed and is being asked for again
+	TrustStale               // it has been silent, or away, for too long
+)
+
+var trustNames = [...]string{"none", "cold", "live", "gapped", "stale"}
+
+// String returns the name that metrics and the admin API use.
+func (t Trust) String() string { return trustNames[t] }
+
+// Reports reports whether the rank's entries in the index are its own word, so
+// that what is sent there is expected to be reported.
+func (t Trust) Reports() bool { return t == TrustLive || t == TrustGapped }
+
 // Gauge is a measured value that may be missing or stale. The zero Gauge is
 // unknown, which is not the same as zero.
 type Gauge struct {
@@ -56,7 +77,8 @@ func (g Gauge) Or(fallback float64) float64 {
 // Node is one engine endpoint as a request sees it. Immutable after publish,
 // except for the counters behind Load.
 type Node struct {
-	Slot       int    // index in Snapshot.Nodes
+	Slot       int    // index in Snapshot.Nodes; of its first rank in the prefix index
+	Ranks      int    // data-parallel ranks; rank r has the slot Slot + r to itself
 	Generation uint32 // grows each time the slot is given to another node
 	Name       string // what X-Routed-To says
 	NameBytes  []byte // Name again, made by Seal, for writing without a copy
@@ -77,6 +99,9 @@ type Node struct {
 	MaxModelLen   int     // tokens of prompt and answer together; 0 = unknown
 	BlockTokens   int     // tokens of one KV block; 0 = unknown
 	CacheTokens   int64   // tokens the KV cache can hold; 0 = unknown
+
+	Trust []Trust // by rank, immutable
+	Exact uint32  // classes of requests whose prompts are known to be exact here, as bits
 
 	PrefillTokensPerSecond Gauge // learned from first events
 	DecodeTokensPerSecond  Gauge // of one request

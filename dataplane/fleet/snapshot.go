@@ -14,6 +14,9 @@ type Model struct {
 	Slots      []int   // of nodes that serve it, ascending; whatever their state
 	UnitTokens int     // tokens of one index entry (see the word "unit" in the design)
 	MeanOutput float64 // running mean of output tokens; 0 = none seen yet
+	// Base is the model that this one is an adapter of; "" if it is none. The
+	// chains of an adapter are the base's, with the adapter's name folded in.
+	Base string
 }
 
 // Snapshot is the fleet at one instant. Immutable after publish.
@@ -26,6 +29,16 @@ type Snapshot struct {
 	Asked   bool // every node was asked for its models at least once
 
 	byName map[string]int
+	owners []*Node // by slot, of all ranks
+}
+
+// Owner returns the node that has a slot, be it of its first rank or another;
+// nil if none has.
+func (s *Snapshot) Owner(slot int) *Node {
+	if slot < 0 || slot >= len(s.owners) {
+		return nil
+	}
+	return s.owners[slot]
 }
 
 // Seal builds the look-up tables of a snapshot that is otherwise complete.
@@ -37,9 +50,22 @@ func (s *Snapshot) Seal() *Snapshot {
 			s.byName[alias] = i
 		}
 	}
-	for _, n := range s.Nodes {
-		if n != nil && n.NameBytes == nil {
+	s.owners = make([]*Node, len(s.Nodes))
+	for slot, n := range s.Nodes {
+		if n == nil {
+			continue
+		}
+		if n.NameBytes == nil {
 			n.NameBytes = []byte(n.Name)
+		}
+		n.Ranks = max(n.Ranks, 1)
+		if n.Trust == nil {
+			n.Trust = make([]Trust, n.Ranks)
+		}
+		for r := range n.Ranks {
+			if slot+r < len(s.owners) {
+				s.owners[slot+r] = n
+			}
 		}
 	}
 	for i := range s.Models {
