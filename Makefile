@@ -18,19 +18,23 @@ RESULTS  ?= bench/results/proxy.jsonl
 RUNS     ?= 5
 DURATION ?= 3s
 
-.PHONY: help build run test lint fmt race allocs fuzz bench bench-smoke bench-proxy e2e e2e-vllm setup clean
+.PHONY: help build build-hf run test lint fmt race test-hf allocs fuzz bench bench-smoke bench-proxy e2e e2e-vllm setup models libtokenizers clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-13s %s\n", $$1, $$2}'
 
 build: ## build warmpath, enginesim and warmbench, static, into bin/
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ $(PROGRAMS:%=./cmd/%)
 
+build-hf: libtokenizers ## the same programs with the Hugging Face library linked in (needs cargo and g++ once)
+	@mkdir -p bin
+	CGO_ENABLED=1 go build -tags hf -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ $(PROGRAMS:%=./cmd/%)
+
 run: build ## build, then show the router at work on simulated engines
 	bin/warmpath demo
 
-test: setup lint race allocs bench-smoke ## everything that must pass: lint, tests, race detector, fuzz seeds, benchmarks once, end to end
+test: setup lint race test-hf allocs bench-smoke ## everything that must pass: lint, tests, race detector, real vocabularies, fuzz seeds, benchmarks once, end to end
 	@echo 'all tests passed'
 
 lint: ## go vet, staticcheck, gofumpt, and the rules of the tree
@@ -44,6 +48,14 @@ fmt: ## format all Go code
 
 race: ## all tests with fuzz seeds, under the race detector where there is a C compiler
 	go test $(RACE) -timeout 8m ./...
+
+test-hf: ## ids against the Hugging Face library, for every model that make models fetched; skipped where the library cannot be built
+	@packages=$$(grep -rlE --include='*_test.go' '^//go:build hf' . | xargs -r -n1 dirname | sort -u); \
+	if scripts/libtokenizers.sh; then \
+		go vet -tags hf $$packages && go tool staticcheck -tags hf $$packages && \
+		go test -tags hf -timeout 10m -v $$packages | grep -vE '^(=== | *--- PASS)' && \
+		go test $(RACE) -tags hf -run Concurrent $$packages; \
+	fi
 
 allocs: ## what the race detector hides or cannot bear: allocations, the largest bounds
 	@packages=$$(grep -rlE --include='*_test.go' "AllocsPerRun|raceEnabled" . | xargs -r -n1 dirname | sort -u); \
@@ -80,5 +92,11 @@ e2e-vllm: build ## the router before two real vLLM engines on the CPU (downloads
 setup: ## install what tests can use, where possible, and say what is missing
 	@scripts/setup.sh
 
-clean: ## remove what was built; the Python environment stays
+models: ## fetch the tokenizers of ten real models into .cache/models (200 MB of downloads, half a minute)
+	@scripts/models.sh
+
+libtokenizers: ## build the Hugging Face library into .cache/libtokenizers (needs cargo, gcc and g++; about 2 minutes once)
+	@scripts/libtokenizers.sh
+
+clean: ## remove what was built; .cache stays
 	rm -rf bin

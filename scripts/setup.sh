@@ -9,6 +9,7 @@ set -u
 cd "$(dirname "$0")/.."
 
 openai_version=3.51.0
+jinja_version=3.1.6
 venv=.cache/venv
 
 missing() { printf 'missing: %s; left out: %s\n' "$1" "$2"; }
@@ -22,6 +23,7 @@ install_packages() {
   has haproxy || wanted+=(haproxy)
   has wrk || wanted+=(wrk)
   has gcc || wanted+=(gcc libc6-dev)
+  has g++ || wanted+=(g++)
   if ! has python3; then
     wanted+=(python3 python3-venv)
   elif ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
@@ -39,34 +41,46 @@ install_packages() {
   return 0
 }
 
-install_client() {
+install_python() {
   has python3 || return 0
-  client_ready && return 0
+  python_has openai "$openai_version" && python_has jinja2 "$jinja_version" && return 0
   mkdir -p .cache
   [ -x "$venv/bin/python" ] || python3 -m venv "$venv" >/dev/null 2>&1 || { rm -rf "$venv"; return 0; }
-  timeout 180 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "openai==$openai_version" >/dev/null 2>&1
+  timeout 180 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+    "openai==$openai_version" "jinja2==$jinja_version" >/dev/null 2>&1
   return 0
 }
 
-client_ready() {
+python_has() { # MODULE VERSION
   [ -x "$venv/bin/python" ] && "$venv/bin/python" -c \
-    "import openai, sys; sys.exit(openai.__version__ != '$openai_version')" 2>/dev/null
+    "import $1, sys; sys.exit($1.__version__ != '$2')" 2>/dev/null
+}
+
+# What these cannot have, report says.
+install_tokenizers() {
+  scripts/models.sh >/dev/null 2>&1
+  scripts/libtokenizers.sh | grep -v '^missing'
+  return 0
 }
 
 report() {
   has gcc || missing 'a C compiler (gcc)' 'the race detector'
   has python3 || missing python3 'the end-to-end test with the OpenAI client'
-  has python3 && ! client_ready && missing "the OpenAI client $openai_version for Python" 'the end-to-end test with it'
+  has python3 && ! python_has openai "$openai_version" && missing "the OpenAI client $openai_version for Python" 'the end-to-end test with it'
+  has python3 && ! python_has jinja2 "$jinja_version" && missing "jinja2 $jinja_version for Python" 'chat templates on simulated engines with a real model'
   has wrk || missing wrk 'the test of bench/proxy, bench-proxy'
   has taskset || missing 'taskset (util-linux)' 'the test of bench/proxy, bench-proxy'
   has nginx || missing 'nginx (nginx-light)' 'nginx as a peer'
   has haproxy || missing haproxy 'HAProxy as a peer'
   [ -d ../shared/data ] || missing 'captures and traces beside the checkout (../shared/data)' 'tests that replay them'
+  scripts/models.sh --check
+  scripts/libtokenizers.sh --check
   return 0
 }
 
 if [ "${1:-}" != --check ]; then
   install_packages
-  install_client
+  install_python
+  install_tokenizers
 fi
 report
