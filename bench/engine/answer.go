@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
-	"strings"
 )
 
 // fingerprint is the system_fingerprint of every answer.
@@ -34,24 +33,6 @@ func (x *exchange) submit() (*answer, *apiError) {
 		return nil, &apiError{Message: err.Error(), Type: "ServiceUnavailableError", Code: http.StatusServiceUnavailable}
 	}
 	return a, nil
-}
-
-// words returns the text of answer tokens from (inclusive) to end (exclusive).
-func words(start uint64, from, end int64) string {
-	var b strings.Builder
-	for i := from; i < end; i++ {
-		b.WriteString(answerWords[answerWord(start, int(i))])
-	}
-	return b.String()
-}
-
-// wordIDs returns the ids of answer tokens from (inclusive) to end (exclusive).
-func wordIDs(start uint64, from, end int64) []uint32 {
-	ids := make([]uint32, 0, end-from)
-	for i := from; i < end; i++ {
-		ids = append(ids, answerIDs[answerWord(start, int(i))])
-	}
-	return ids
 }
 
 // chatChoice is the one choice of a chat answer that is not streamed. These
@@ -182,9 +163,9 @@ func (x *exchange) wholeBody(a *answer, total int64) any {
 	}
 	var tokenIDs, promptIDs []uint32
 	if x.job.request.ReturnTokenIDs {
-		tokenIDs, promptIDs = wordIDs(a.start, 0, total), x.job.prompt
+		tokenIDs, promptIDs = x.e.vocabulary.answers().wordIDs(a.start, 0, total), x.job.prompt
 	}
-	text := words(a.start, 0, total)
+	text := x.e.vocabulary.answers().words(a.start, 0, total)
 	if !x.job.chat {
 		return &textAnswer{
 			ID: x.id, Object: "text_completion", Created: x.created, Model: x.job.model,

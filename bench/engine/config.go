@@ -33,9 +33,15 @@ type Config struct {
 	Adapters    []string // LoRA adapters: further model names with their own cache
 	MaxModelLen int      // tokens of prompt and answer together; default 131072
 
+	// Real gives prompts the token ids of a real model; nil: a token is four
+	// bytes. The engine does not close it.
+	Real *Model
+
 	BlockTokens int    // tokens of a block; default 16
 	Blocks      int    // blocks of the cache; one is the null block and never holds tokens; default 16384
 	Seed        uint64 // start of the chain hashes and of generated identifiers
+
+	Ranks int // data-parallel ranks, each with a cache of Blocks blocks; default 1
 
 	Physics Physics
 	// TimeScale is real seconds for one simulated second: 1 is real time, 0.1
@@ -46,10 +52,18 @@ type Config struct {
 	MaxWaiting    int // requests that may wait; more are answered 503; default 10000
 	DefaultTokens int // length of a chat answer without max_tokens; default 64
 
-	EventsEndpoint string // ZeroMQ PUB, for instance "tcp://127.0.0.1:5557"; port 0 takes any; "" publishes nothing
-	ReplayEndpoint string // ZeroMQ ROUTER that answers from the replay buffer; "" = none
+	EventsEndpoint string // ZeroMQ PUB of rank 0, for instance "tcp://127.0.0.1:5557", rank r on port + r; port 0 takes any; "" publishes nothing
+	ReplayEndpoint string // ZeroMQ ROUTER of rank 0, rank r on port + r, that answers from the replay buffer; "" = none
 	EventsTopic    string // default "kv@" + Name + "@" + Model
 	ReplayBatches  int    // batches kept for replay; default 10000
+}
+
+// vocabulary is where the ids of prompts and answers come from.
+func (c *Config) vocabulary() vocabulary {
+	if c.Real != nil {
+		return c.Real
+	}
+	return fourBytes{}
 }
 
 // withDefaults fills what was left zero.
@@ -75,6 +89,7 @@ func (c Config) withDefaults() Config {
 	num(&c.MaxModelLen, 131_072)
 	num(&c.BlockTokens, 16)
 	num(&c.Blocks, 16_384)
+	num(&c.Ranks, 1)
 	num(&c.MaxWaiting, 10_000)
 	num(&c.DefaultTokens, 64)
 	num(&c.ReplayBatches, 10_000)
@@ -100,6 +115,7 @@ func (c Config) validate() error {
 	positive("MaxModelLen", float64(c.MaxModelLen))
 	positive("BlockTokens", float64(c.BlockTokens))
 	positive("Blocks", float64(c.Blocks))
+	positive("Ranks", float64(c.Ranks))
 	positive("MaxWaiting", float64(c.MaxWaiting))
 	positive("DefaultTokens", float64(c.DefaultTokens))
 	positive("ReplayBatches", float64(c.ReplayBatches))

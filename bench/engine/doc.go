@@ -11,6 +11,8 @@
 // goroutine for each request.
 //
 // It never computes with a model. A token is four bytes of the rendered text
-// (Tokenize), answers are words drawn from a hash of the prompt, the same on
-// every engine. Faults happen only when asked for.
+// (Tokenize), or that of a real vocabulary (Model): then prompts are rendered
+// by Python's jinja2 and tokenized by Hugging Face's library, which needs a
+// build with the tag hf. Answers are words drawn from a hash of the prompt, the
+// same on every engine. Faults happen only when asked for.
 package engine

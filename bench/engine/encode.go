@@ -9,7 +9,7 @@ const medium = "GPU"
 // of timestamp (seconds since 1970), events, data-parallel rank; each event a
 // map with the key "type" (vllm/distributed/kv_events.py). adapterID numbers
 // the LoRA adapters from 1.
-func appendBatch(b []byte, unixSeconds float64, events []Event, blockTokens int, adapterID func(string) int) []byte {
+func appendBatch(b []byte, unixSeconds float64, events []Event, blockTokens int, adapterID func(string) int, rank int) []byte {
 	b = msgp.AppendArrayHeader(b, 3)
 	b = msgp.AppendFloat64(b, unixSeconds)
 	b = msgp.AppendArrayHeader(b, uint32(len(events)))
@@ -30,7 +30,7 @@ func appendBatch(b []byte, unixSeconds float64, events []Event, blockTokens int,
 			panic("BUG: an event without a kind")
 		}
 	}
-	return msgp.AppendInt(b, 0)
+	return msgp.AppendInt(b, rank)
 }
 
 // appendStored encodes a BlockStored with the keys of a single full-attention

@@ -25,7 +25,10 @@ type Engine struct {
 	cfg     Config
 	started int64 // Unix seconds, the "created" of its models
 	faults  faultSet
-	life    atomic.Pointer[life]
+
+	vocabulary vocabulary
+
+	process atomic.Pointer[process]
 	mux     *http.ServeMux
 	server  *http.Server
 	ids     atomic.Uint64 // generated request identifiers so far
@@ -34,7 +37,7 @@ type Engine struct {
 	finished atomic.Int64 // inference requests answered completely
 	inFlight atomic.Int64 // inference requests being answered
 
-	change sync.Mutex // held by Restart and Close, which replace or end the life
+	change sync.Mutex // held by Restart and Close, which replace or end the process
 
 	mu       sync.Mutex // guards what follows
 	served   []string   // ring of the latest request identifiers
@@ -56,12 +59,12 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, started: time.Now().Unix(), conns: make(map[net.Conn]http.ConnState)}
+	e := &Engine{cfg: cfg, vocabulary: cfg.vocabulary(), started: time.Now().Unix(), conns: make(map[net.Conn]http.ConnState)}
 	events, err := e.openEvents(cfg.EventsEndpoint, cfg.ReplayEndpoint)
 	if err != nil {
 		return nil, fmt.Errorf("make engine %q: %w", cfg.Name, err)
 	}
-	e.life.Store(startLife(&e.cfg, &e.faults, events))
+	e.process.Store(startProcess(&e.cfg, &e.faults, events))
 	e.mux = e.routes()
 	e.server = &http.Server{
 		Handler: e.mux, IdleTimeout: keepAlive, ConnState: e.track,
@@ -71,20 +74,20 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// openEvents opens the event stream, if one is configured, and keeps the
-// endpoints that were bound so that a restart takes the same ones.
-func (e *Engine) openEvents(events, replay string) (*publisher, error) {
+// openEvents opens the event streams, if they are configured, and keeps the
+// endpoints that rank 0 bound so that a restart takes the same ones.
+func (e *Engine) openEvents(events, replay string) ([]*publisher, error) {
 	if events == "" {
 		return nil, nil
 	}
-	p, err := openPublisher(&e.cfg, events, replay)
+	all, err := openPublishers(&e.cfg, events, replay)
 	if err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
-	e.events, e.replay = endpoint(events, p.pub), endpoint(replay, p.router)
+	e.events, e.replay = endpoint(events, all[0].pub), endpoint(replay, all[0].router)
 	e.mu.Unlock()
-	return p, nil
+	return all, nil
 }
 
 // Handler returns the engine's HTTP API. Faults that concern the port
@@ -122,14 +125,16 @@ func (e *Engine) URL() string {
 	return "http://" + e.address
 }
 
-// EventsEndpoint returns the ZeroMQ endpoint of live events, "" if off.
+// EventsEndpoint returns the ZeroMQ endpoint of live events of rank 0, ""
+// if off; the other ranks have the ports behind it.
 func (e *Engine) EventsEndpoint() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.events
 }
 
-// ReplayEndpoint returns the ZeroMQ endpoint that answers replays, "" if off.
+// ReplayEndpoint returns the ZeroMQ endpoint that answers replays of rank 0,
+// "" if off; the other ranks have the ports behind it.
 func (e *Engine) ReplayEndpoint() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -148,7 +153,7 @@ func (e *Engine) Close() error {
 	e.closed = true
 	e.mu.Unlock()
 	e.faults.clear()
-	e.life.Load().stop()
+	e.process.Load().stop()
 	if err := e.server.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("close engine %q: %w", e.cfg.Name, err)
 	}
@@ -217,14 +222,14 @@ func (e *Engine) restart(spared net.Conn) error {
 	if closed {
 		return fmt.Errorf("restart engine %q: it is closed", e.cfg.Name)
 	}
-	e.resetAll(spared) // before the life ends, else handlers would close in order
-	e.life.Load().stop()
+	e.resetAll(spared) // before the process ends, else handlers would close in order
+	e.process.Load().stop()
 	e.resetAll(spared) // connections made meanwhile
 	e.mu.Lock()
 	e.restarts++
 	e.mu.Unlock()
 	p, err := e.openEvents(events, replay)
-	e.life.Store(startLife(&e.cfg, &e.faults, p))
+	e.process.Store(startProcess(&e.cfg, &e.faults, p))
 	if err != nil {
 		return fmt.Errorf("restart engine %q, which goes on without events: %w", e.cfg.Name, err)
 	}
@@ -282,6 +287,7 @@ func (e *Engine) note(id string) {
 type State struct {
 	Name         string   `json:"name"`
 	Model        string   `json:"model"`
+	Tokens       string   `json:"tokens"` // what token ids are: "four bytes a token", or those of a real model
 	Running      int      `json:"running"`
 	Waiting      int      `json:"waiting"`
 	BlocksTotal  int      `json:"blocks_total"`  // blocks that can hold tokens
@@ -296,24 +302,26 @@ type State struct {
 	Generated    int64    `json:"generated_tokens"`
 	Preemptions  int64    `json:"preemptions"`
 	Steps        int64    `json:"steps"`
-	NextSequence uint64   `json:"next_event_sequence"`
+	NextSequence uint64   `json:"next_event_sequence"` // batches published, over all ranks: each numbers its own
 	Restarts     int      `json:"restarts"`
 	Faults       []Fault  `json:"faults"`
 }
 
 // State returns a picture of this moment.
 func (e *Engine) State() State {
-	l := e.life.Load()
-	g := l.look()
+	p := *e.process.Load()
+	g := p.look()
 	s := State{
-		Name: e.cfg.Name, Model: e.cfg.Model, Running: g.running, Waiting: g.waiting,
+		Name: e.cfg.Name, Model: e.cfg.Model, Tokens: e.vocabulary.name(), Running: g.running, Waiting: g.waiting,
 		BlocksTotal: g.total, BlocksUsed: g.total - g.free, BlocksCached: g.hashed,
 		Received: e.received.Load(), Finished: e.finished.Load(), Aborted: g.aborted,
 		PromptTokens: g.counters.QueriedTokens, CachedTokens: g.counters.HitTokens, Generated: g.counters.GeneratedTokens,
 		Preemptions: g.counters.Preemptions, Steps: g.counters.Steps, Faults: e.faults.list(),
 	}
-	if l.events != nil {
-		s.NextSequence = l.events.sequence()
+	for _, l := range p {
+		if l.events != nil {
+			s.NextSequence += l.events.sequence()
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -54,7 +54,7 @@ func TestEventsEncodeAsVLLM(t *testing.T) {
 				evs = append(evs, eventFrom(t, ev.(map[string]any)))
 				seen[evs[len(evs)-1].Kind]++
 			}
-			again := appendBatch(nil, batch[0].(float64), evs, 32, noAdapters)
+			again := appendBatch(nil, batch[0].(float64), evs, 32, noAdapters, 0)
 			if !bytes.Equal(again, payload) {
 				t.Errorf("%s: encoded %v, the engine sent %v", name, decodeBatch(t, again), batch)
 			}
@@ -130,7 +130,7 @@ func eventFrom(t testing.TB, m map[string]any) (ev Event) {
 
 func TestAdapterEvents(t *testing.T) {
 	ev := Event{Kind: BlockStored, Hashes: []uint64{1, 2}, Tokens: []uint32{1, 2}, Adapter: "poet", Salt: "s"}
-	got := decodeBatch(t, appendBatch(nil, 1, []Event{ev}, 1, func(string) int { return 7 }))[1].([]any)[0].(map[string]any)
+	got := decodeBatch(t, appendBatch(nil, 1, []Event{ev}, 1, func(string) int { return 7 }, 0))[1].([]any)[0].(map[string]any)
 	if got["lora_name"] != "poet" || number(t, got["lora_id"]) != 7 ||
 		!reflect.DeepEqual(got["extra_keys"], []any{[]any{"poet", "s"}, []any{"poet"}}) {
 		t.Errorf("%v", got)
@@ -156,7 +156,7 @@ func subscribe(t *testing.T, e *Engine, topic string) zmq4.Socket {
 		t.Fatal(err)
 	}
 	eventually(t, "subscription", func() bool {
-		return len(e.life.Load().events.pub.(zmq4.Topics).Topics()) > 0
+		return len((*e.process.Load())[0].events.pub.(zmq4.Topics).Topics()) > 0
 	})
 	return sub
 }

@@ -20,7 +20,7 @@ func (e *Engine) routes() *http.ServeMux {
 	mux.HandleFunc("GET /v1/models", e.serveModels)
 	mux.HandleFunc("GET /health", e.serveHealth)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		promhttp.HandlerFor(e.life.Load().stats.registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+		promhttp.HandlerFor(e.process.Load().gatherer(), promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	})
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"version": "0.32.0"})
@@ -29,7 +29,7 @@ func (e *Engine) routes() *http.ServeMux {
 		writeJSON(w, http.StatusOK, map[string]int64{"server_load": e.inFlight.Load()})
 	})
 	mux.HandleFunc("POST /reset_prefix_cache", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]bool{"success": e.life.Load().clearCache()})
+		writeJSON(w, http.StatusOK, map[string]bool{"success": e.process.Load().clearCache()})
 	})
 	mux.HandleFunc("POST /sim/fault", e.serveFault)
 	mux.HandleFunc("POST /sim/clear", e.serveClear)
@@ -56,7 +56,7 @@ func (e *Engine) serveTokenize(w http.ResponseWriter, r *http.Request) {
 	}
 	var ids []uint32
 	if fault == nil {
-		ids, fault = promptTokens(req, len(req.Prompt) == 0)
+		ids, fault = e.prompt(req, len(req.Prompt) == 0, routeTokenize)
 	}
 	if fault != nil {
 		fault.write(w)
@@ -74,8 +74,11 @@ func (e *Engine) serveTokenize(w http.ResponseWriter, r *http.Request) {
 func (e *Engine) serveInference(w http.ResponseWriter, r *http.Request, chat bool) {
 	e.inFlight.Add(1)
 	defer e.inFlight.Add(-1)
-	l := e.life.Load()
+	l, wrongRank := e.process.Load().pick(r)
 	req, fault := readRequest(w, r)
+	if fault == nil {
+		fault = wrongRank
+	}
 	id := r.Header.Get("X-Request-Id")
 	if id == "" {
 		id = e.newID()

@@ -30,13 +30,14 @@ type answer struct {
 	latest  time.Time
 }
 
-// life is one process life of a simulated engine, from start to restart: its
+// life is one data-parallel rank of a process, from start to restart: its
 // cache, scheduler, metrics and event stream. ended is closed at its end.
 type life struct {
 	cfg    *Config
 	faults *faultSet
 	events *publisher // nil without events
 	stats  *metrics
+	rank   int // data-parallel rank, from 0
 	ended  context.Context
 	end    context.CancelFunc
 	wake   chan struct{} // one slot: work came, or a fault changed
@@ -47,13 +48,14 @@ type life struct {
 	aborted int64
 }
 
-// startLife makes a fresh engine process and starts its step loop.
-func startLife(cfg *Config, faults *faultSet, events *publisher) *life {
+// startLife makes a fresh engine core and starts its step loop.
+func startLife(cfg *Config, faults *faultSet, events *publisher, rank int) *life {
 	l := &life{
-		cfg: cfg, faults: faults, events: events,
+		cfg: cfg, faults: faults, events: events, rank: rank,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 		sched: NewScheduler(NewCache(cfg.Blocks, cfg.BlockTokens), cfg.Physics, cfg.Seed),
 	}
+	l.sched.answers = cfg.vocabulary().answers()
 	l.ended, l.end = context.WithCancel(context.Background())
 	l.stats = newMetrics(cfg, l)
 	go l.run()
@@ -207,7 +209,7 @@ func (l *life) finishStep() {
 	outputs := l.sched.End()
 	now := time.Now()
 	if events := l.sched.Cache.Drain(); len(events) > 0 && l.events != nil {
-		payload := appendBatch(nil, float64(now.UnixNano())/1e9, events, l.cfg.BlockTokens, l.adapterID)
+		payload := appendBatch(nil, float64(now.UnixNano())/1e9, events, l.cfg.BlockTokens, l.adapterID, l.rank)
 		// A batch that cannot be sent is lost, which subscribers see as a gap.
 		_ = l.events.publish(payload, l.faults.use(FaultDropEvents) != nil)
 	}
@@ -247,6 +249,17 @@ type gauges struct {
 	total, free, hashed int // blocks
 	aborted             int64
 	counters            Counters
+}
+
+// add adds the figures of another rank.
+func (g *gauges) add(o gauges) {
+	g.running, g.waiting = g.running+o.running, g.waiting+o.waiting
+	g.total, g.free, g.hashed = g.total+o.total, g.free+o.free, g.hashed+o.hashed
+	g.aborted += o.aborted
+	c, d := &g.counters, &o.counters
+	c.QueriedTokens, c.HitTokens = c.QueriedTokens+d.QueriedTokens, c.HitTokens+d.HitTokens
+	c.PromptTokens, c.GeneratedTokens = c.PromptTokens+d.PromptTokens, c.GeneratedTokens+d.GeneratedTokens
+	c.Preemptions, c.Steps = c.Preemptions+d.Preemptions, c.Steps+d.Steps
 }
 
 // look reads the figures of this moment.

@@ -27,7 +27,7 @@ type metrics struct {
 // newMetrics registers everything; gauges and counters are read from the
 // scheduler at each scrape.
 func newMetrics(cfg *Config, l *life) *metrics {
-	labels := prometheus.Labels{"model_name": cfg.Model, "engine": "0"}
+	labels := prometheus.Labels{"model_name": cfg.Model, "engine": strconv.Itoa(l.rank)}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, ConstLabels: labels, Buckets: buckets})
 	}
@@ -81,7 +81,7 @@ type figure struct {
 // prefix-cache figures count tokens, and kv_cache_usage_perc is a share.
 func newLook(cfg *Config, l *life, labels prometheus.Labels) *look {
 	c := &look{life: l, cfg: cfg, info: prometheus.NewDesc("vllm:cache_config_info",
-		"Information of the LLMEngine CacheConfig", nil, cacheConfigLabels(cfg))}
+		"Information of the LLMEngine CacheConfig", nil, cacheConfigLabels(cfg, l.rank))}
 	add := func(kind prometheus.ValueType, name, help string, read func(*gauges) float64) {
 		c.figures = append(c.figures, figure{prometheus.NewDesc(name, help, nil, labels), kind, read})
 	}
@@ -108,11 +108,12 @@ func newLook(cfg *Config, l *life, labels prometheus.Labels) *look {
 }
 
 // cacheConfigLabels are the labels of cache_config_info that a router reads,
-// and those beside them that are true of the simulator.
-func cacheConfigLabels(cfg *Config) prometheus.Labels {
-	blocks := strconv.Itoa(cfg.Blocks)
+// and those beside them that are true of the simulator. As in vLLM 0.32 each
+// rank states the blocks of all ranks together, and its own tokens.
+func cacheConfigLabels(cfg *Config, rank int) prometheus.Labels {
+	blocks := strconv.Itoa(cfg.Blocks * cfg.Ranks)
 	return prometheus.Labels{
-		"engine": "0", "block_size": strconv.Itoa(cfg.BlockTokens), "num_gpu_blocks": blocks,
+		"engine": strconv.Itoa(rank), "block_size": strconv.Itoa(cfg.BlockTokens), "num_gpu_blocks": blocks,
 		"num_gpu_blocks_override": "None", "num_cpu_blocks": "None", "cache_dtype": "auto",
 		"enable_prefix_caching": "True", "gpu_memory_utilization": "0.92", "sliding_window": "None",
 		"kv_cache_size_tokens":     strconv.Itoa(cfg.Blocks * cfg.BlockTokens),

@@ -64,6 +64,9 @@ type requestBody struct {
 	CacheSalt           *string         `json:"cache_salt"`
 	ReturnTokenIDs      bool            `json:"return_token_ids"`
 	AddGenerationPrompt *bool           `json:"add_generation_prompt"`
+	AddSpecialTokens    *bool           `json:"add_special_tokens"`
+
+	raw []byte // the whole body, for a vocabulary that reads more of it
 }
 
 type streamOptions struct {
@@ -86,7 +89,7 @@ func readRequest(w http.ResponseWriter, r *http.Request) (*requestBody, *apiErro
 	if _, err := io.Copy(&body, http.MaxBytesReader(w, r.Body, maxBodyBytes)); err != nil {
 		return nil, badRequest("", "There was an error reading the body: %v", err)
 	}
-	req := new(requestBody)
+	req := &requestBody{raw: body.Bytes()}
 	if err := json.Unmarshal(body.Bytes(), req); err != nil {
 		return nil, badRequest("", "JSON decode error: %v", err)
 	}
@@ -116,7 +119,7 @@ func (e *Engine) parse(req *requestBody, chat bool) (*job, *apiError) {
 	if j.model == "" {
 		j.model = e.cfg.Model
 	}
-	if j.prompt, fault = promptTokens(req, chat); fault != nil {
+	if j.prompt, fault = e.prompt(req, chat, routeChat); fault != nil {
 		return nil, fault
 	}
 	if req.N != nil && *req.N != 1 {
@@ -181,104 +184,4 @@ func (e *Engine) limit(j *job) *apiError {
 		j.answer, j.reason = room, "length"
 	}
 	return nil
-}
-
-// promptTokens renders and tokenizes the prompt of a request.
-func promptTokens(req *requestBody, chat bool) ([]uint32, *apiError) {
-	if !chat {
-		return completionTokens(req.Prompt)
-	}
-	if len(req.Messages) == 0 {
-		return nil, badRequest("messages", "Field required: messages must hold at least one message.")
-	}
-	messages := make([]Message, len(req.Messages))
-	for i := range req.Messages {
-		m := &req.Messages[i]
-		if m.Role == "" {
-			return nil, badRequest("messages", "Field required: messages[%d].role.", i)
-		}
-		content, fault := contentText(m.Content)
-		if fault != nil {
-			return nil, fault
-		}
-		if calls := compact(m.ToolCalls); len(calls) > 0 {
-			content += string(calls)
-		}
-		messages[i] = Message{Role: m.Role, Content: content}
-	}
-	generation := req.AddGenerationPrompt == nil || *req.AddGenerationPrompt
-	return Tokenize(RenderChat(messages, compact(req.Tools), generation)), nil
-}
-
-// compact drops white space of a JSON value; null and absence become nothing.
-func compact(raw json.RawMessage) []byte {
-	if len(raw) == 0 || string(raw) == "null" {
-		return nil
-	}
-	var b bytes.Buffer
-	if err := json.Compact(&b, raw); err != nil {
-		panic("BUG: decoded JSON is not valid: " + err.Error())
-	}
-	return b.Bytes()
-}
-
-// contentText is the text of a message: a string, or text parts joined by
-// newlines. The simulated models take no images or sound.
-func contentText(raw json.RawMessage) (string, *apiError) {
-	if len(raw) == 0 || string(raw) == "null" {
-		return "", nil
-	}
-	var text string
-	if raw[0] == '"' {
-		if err := json.Unmarshal(raw, &text); err != nil {
-			return "", badRequest("messages", "JSON decode error: %v", err)
-		}
-		return text, nil
-	}
-	var parts []struct {
-		Type string  `json:"type"`
-		Text *string `json:"text"`
-	}
-	if err := json.Unmarshal(raw, &parts); err != nil {
-		return "", badRequest("messages", "content must be a string or a list of parts: %v", err)
-	}
-	texts := make([]string, len(parts))
-	for i, p := range parts {
-		if p.Text == nil {
-			return "", badRequest("messages", "At most 0 %s(s) may be provided in one prompt.", strings.TrimSuffix(p.Type, "_url"))
-		}
-		texts[i] = *p.Text
-	}
-	return strings.Join(texts, "\n"), nil
-}
-
-// completionTokens reads the four forms of a completion prompt; lists of
-// several prompts are refused.
-func completionTokens(raw json.RawMessage) ([]uint32, *apiError) {
-	var text string
-	var ids []uint32
-	var texts []string
-	var lists [][]uint32
-	var tokens []uint32
-	switch {
-	case json.Unmarshal(raw, &text) == nil:
-		tokens = Tokenize([]byte(text))
-	case json.Unmarshal(raw, &ids) == nil:
-		tokens = ids
-	case json.Unmarshal(raw, &texts) == nil && len(texts) == 1:
-		tokens = Tokenize([]byte(texts[0]))
-	case json.Unmarshal(raw, &lists) == nil && len(lists) == 1:
-		tokens = lists[0]
-	default:
-		return nil, badRequest("prompt", "prompt must be a text, a list of token ids, or a list of one of them.")
-	}
-	if len(tokens) == 0 {
-		return nil, badRequest("prompt", "The prompt must not be empty.")
-	}
-	for _, id := range tokens {
-		if id >= VocabularySize {
-			return nil, badRequest("prompt", "Token id %d is out of vocabulary", id)
-		}
-	}
-	return tokens, nil
 }

@@ -81,13 +81,14 @@ type Scheduler struct {
 	waiting  []*Sequence
 	running  []*Sequence
 	outputs  []Output
+	answers  *answerTable // what answers consist of
 	inStep   bool
 }
 
 // NewScheduler makes a scheduler over a cache. The physics must be complete
 // (see Config); seed starts the chain hashes.
 func NewScheduler(cache *Cache, physics Physics, seed uint64) *Scheduler {
-	return &Scheduler{Cache: cache, physics: physics, seed: seed}
+	return &Scheduler{Cache: cache, physics: physics, seed: seed, answers: &fourByteAnswers}
 }
 
 // Running returns how many requests have blocks and take part in steps.
@@ -204,7 +205,7 @@ func (s *Scheduler) sample(q *Sequence) bool {
 	if position == 0 {
 		s.Counters.PromptTokens += int64(len(q.Prompt))
 	}
-	q.tokens = append(q.tokens, answerIDs[answerWord(q.start, position)])
+	q.tokens = append(q.tokens, s.answers.ids[answerWord(q.start, position)])
 	s.Counters.GeneratedTokens++
 	if position+1 < q.Answer {
 		return false

@@ -16,8 +16,9 @@ type sse struct {
 
 	head   []byte // `data: {"id":…,"model":…,"choices":[`
 	before []byte // up to the text of an event
-	ids    bool   // return_token_ids
-	counts bool   // continuous_usage_stats
+	words  *answerTable
+	ids    bool // return_token_ids
+	counts bool // continuous_usage_stats
 }
 
 // prepare makes the unchanging parts.
@@ -39,6 +40,7 @@ func (s *sse) prepare() {
 	} else {
 		s.before = append(s.before, `{"index":0,"text":"`...)
 	}
+	s.words = x.e.vocabulary.answers()
 	s.ids = x.job.request.ReturnTokenIDs
 	o := x.job.request.StreamOptions
 	s.counts = o != nil && o.ContinuousUsageStats
@@ -101,7 +103,7 @@ func (s *sse) token(i int64, last bool) {
 	word := answerWord(s.a.start, int(i))
 	s.buf = append(s.buf, s.head...)
 	s.buf = append(s.buf, s.before...)
-	s.buf = append(s.buf, answerWords[word]...) // needs no escapes
+	s.buf = append(s.buf, s.words.text[word]...) // needs no escapes
 	if chat {
 		s.buf = append(s.buf, `"},"logprobs":null,"finish_reason":`...)
 	} else {
@@ -122,7 +124,7 @@ func (s *sse) token(i int64, last bool) {
 	s.buf = append(s.buf, `,"token_ids":`...)
 	if s.ids {
 		s.buf = append(s.buf, '[')
-		s.buf = strconv.AppendUint(s.buf, uint64(answerIDs[word]), 10)
+		s.buf = strconv.AppendUint(s.buf, uint64(s.words.ids[word]), 10)
 		s.buf = append(s.buf, "]}]"...)
 	} else {
 		s.buf = append(s.buf, "null}]"...)

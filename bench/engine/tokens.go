@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/binary"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -75,7 +76,8 @@ func Tokenize(text []byte) []uint32 {
 	return ids
 }
 
-// answerWords are the pieces that answers consist of, one token each.
+// answerWords are common words of four bytes with the blank before them: one
+// token in the simulated vocabulary, and nearly all of them in real ones.
 var answerWords = [64]string{
 	" the", " sea", " and", " sky", " old", " fox", " ran", " far", " for", " all", " day", " sun", " met", " two", " men", " who",
 	" saw", " her", " red", " hat", " but", " not", " one", " bit", " was", " new", " now", " let", " him", " sit", " low", " dew",
@@ -83,13 +85,37 @@ var answerWords = [64]string{
 	" pie", " rye", " egg", " hen", " dog", " cat", " owl", " bee", " ant", " elk", " ram", " cow", " our", " few", " may", " win",
 }
 
-// answerIDs are the token ids of answerWords.
-var answerIDs = func() (ids [64]uint32) {
+// answerTable holds the words of answers, one token each.
+type answerTable struct {
+	text [64]string // nothing that JSON would escape
+	ids  [64]uint32
+}
+
+var fourByteAnswers = func() answerTable {
+	t := answerTable{text: answerWords}
 	for i, w := range answerWords {
-		ids[i] = Tokenize([]byte(w))[0]
+		t.ids[i] = Tokenize([]byte(w))[0]
+	}
+	return t
+}()
+
+// words returns the text of answer tokens from (inclusive) to end (exclusive).
+func (t *answerTable) words(start uint64, from, end int64) string {
+	var b strings.Builder
+	for i := from; i < end; i++ {
+		b.WriteString(t.text[answerWord(start, int(i))])
+	}
+	return b.String()
+}
+
+// wordIDs returns the ids of answer tokens from (inclusive) to end (exclusive).
+func (t *answerTable) wordIDs(start uint64, from, end int64) []uint32 {
+	ids := make([]uint32, 0, end-from)
+	for i := from; i < end; i++ {
+		ids = append(ids, t.ids[answerWord(start, int(i))])
 	}
 	return ids
-}()
+}
 
 // answerStart condenses a prompt to the number that decides its answer.
 // Engines with the same prompt answer the same, as greedy sampling does.

@@ -31,8 +31,8 @@ func FuzzNextTurnExtends(f *testing.F) {
 		turn := []Message{{"system", system}, {"user", user}}
 		prompt := Tokenize(RenderChat(turn, []byte(`[{"type":"function"}]`), true))
 		start := answerStart(prompt)
-		text := words(start, 0, int64(answer))
-		all := append(slices.Clone(prompt), wordIDs(start, 0, int64(answer))...)
+		text := fourByteAnswers.words(start, 0, int64(answer))
+		all := append(slices.Clone(prompt), fourByteAnswers.wordIDs(start, 0, int64(answer))...)
 		turn = append(turn, Message{"assistant", text}, Message{"user", next})
 		if got := Tokenize(RenderChat(turn, []byte(`[{"type":"function"}]`), true)); !slices.Equal(got[:len(all)], all) {
 			t.Fatalf("turn 2 starts with %v, want %v", got[:len(all)], all)
@@ -42,11 +42,11 @@ func FuzzNextTurnExtends(f *testing.F) {
 
 func TestAnswerWordsAreOneToken(t *testing.T) {
 	seen := map[uint32]bool{}
-	for i, w := range answerWords {
-		if len(w) != TokenBytes || seen[answerIDs[i]] || strings.ContainsAny(w, `"\<`) {
+	for i, w := range fourByteAnswers.text {
+		if len(w) != TokenBytes || seen[fourByteAnswers.ids[i]] || strings.ContainsAny(w, `"\<`) {
 			t.Errorf("word %q is not four plain bytes of its own", w)
 		}
-		seen[answerIDs[i]] = true
+		seen[fourByteAnswers.ids[i]] = true
 	}
 	start := answerStart([]uint32{1, 2, 3})
 	used := map[int]bool{}

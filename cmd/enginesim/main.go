@@ -36,6 +36,8 @@ type options struct {
 	timeScale  float64
 	output     string
 	withParent bool
+	modelDir   string
+	python     string
 	config     engine.Config
 }
 
@@ -43,9 +45,11 @@ type options struct {
 type started struct {
 	Engines []address `json:"engines"`
 	Admin   string    `json:"admin"`
+	Tokens  string    `json:"tokens"` // what token ids are
 }
 
-// address says where one engine listens; events are "" when off.
+// address says where one engine listens; events are "" when off, else those of
+// its first rank.
 type address struct {
 	URL      string `json:"url"`
 	KVEvents string `json:"kv_events"`
@@ -87,7 +91,7 @@ POST /engines/{i}/fault on the admin address, for instance
 			if err := o.check(); err != nil {
 				return fmt.Errorf("%w: %w", errUsage, err)
 			}
-			return run(cmd.Context(), &o, stdin, stdout)
+			return run(cmd.Context(), &o, stdin, stdout, cmd.ErrOrStderr())
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
@@ -96,17 +100,20 @@ POST /engines/{i}/fault on the admin address, for instance
 	f.StringVar(&o.host, "host", "127.0.0.1", "address that everything listens on")
 	f.IntVar(&o.port, "port", 0, "port of the first engine, the next ones follow; 0 = any free ports")
 	f.StringVar(&o.admin, "admin", "", "host:port of the admin API for all engines; empty = none")
-	f.IntVar(&o.eventsPort, "kv-events-port", 0, "ZeroMQ port of the first engine's KV events, the next ones follow; 0 = no events, -1 = any free ports")
-	f.IntVar(&o.replayPort, "replay-port", 0, "ZeroMQ port of the first engine's replay, the next ones follow; 0 = none, -1 = any free ports")
+	f.IntVar(&o.eventsPort, "kv-events-port", 0, "ZeroMQ port of KV events of the first engine's first rank, the next ranks and engines follow; 0 = no events, -1 = any free ports")
+	f.IntVar(&o.replayPort, "replay-port", 0, "ZeroMQ port of replay of the first engine's first rank, the next ranks and engines follow; 0 = none, -1 = any free ports")
 	f.Float64Var(&o.timeScale, "time-scale", 1, "real seconds for a simulated second; 0 = as fast as possible")
 	f.StringVar(&o.output, "output", "text", "how addresses are printed at start: text or json (one line)")
 	f.BoolVar(&o.withParent, "with-parent", false, "exit when stdin closes")
+	f.StringVar(&o.modelDir, "model-dir", "", "folder of a real model (tokenizer.json, tokenizer_config.json) whose token ids prompts get; needs a build with the tag hf and Python with jinja2, else a token is four bytes")
+	f.StringVar(&o.python, "python", "", "interpreter that renders chat templates of --model-dir; default: .cache/venv/bin/python, else python3")
 	c := &o.config
 	f.StringVar(&c.Model, "model", "sim", "model name")
 	f.StringSliceVar(&c.Adapters, "adapter", nil, "name of a LoRA adapter; may be repeated")
 	f.IntVar(&c.MaxModelLen, "max-model-len", 131_072, "longest prompt and answer together, tokens")
 	f.IntVar(&c.Blocks, "blocks", 16_384, "blocks of each engine's cache, one of them the null block")
 	f.IntVar(&c.BlockTokens, "block-size", 16, "tokens of a block")
+	f.IntVar(&c.Ranks, "ranks", 1, "data-parallel ranks of each engine, each with such a cache and with event ports of its own")
 	f.Uint64Var(&c.Seed, "seed", 0, "start of block hashes and generated identifiers")
 	f.IntVar(&c.DefaultTokens, "default-tokens", 64, "length of a chat answer without max_tokens")
 	f.IntVar(&c.MaxWaiting, "max-waiting", 10_000, "requests that may wait; more are answered 503")
@@ -123,10 +130,13 @@ POST /engines/{i}/fault on the admin address, for instance
 
 // check reports flags that contradict each other.
 func (o *options) check() error {
-	overlap := func(a, b int) bool { return a > 0 && b > 0 && a < b+o.engines && b < a+o.engines }
+	rows := o.engines * max(1, o.config.Ranks) // ports of events, as many as of HTTP without ranks
+	overlap := func(a, b int) bool { return a > 0 && b > 0 && a < b+rows && b < a+rows }
 	switch {
 	case o.engines < 1 || o.engines > 10_000:
 		return fmt.Errorf("check --engines %d: must be 1 to 10000", o.engines)
+	case o.config.Ranks < 1 || o.config.Ranks > 1024:
+		return fmt.Errorf("check --ranks %d: must be 1 to 1024", o.config.Ranks)
 	case o.output != "text" && o.output != "json":
 		return fmt.Errorf("check --output %q: must be text or json", o.output)
 	case o.timeScale < 0:
@@ -135,11 +145,11 @@ func (o *options) check() error {
 		return fmt.Errorf("check --replay-port %d: it needs --kv-events-port too", o.replayPort)
 	case overlap(o.eventsPort, o.replayPort) || overlap(o.port, o.eventsPort) || overlap(o.port, o.replayPort):
 		return fmt.Errorf("check ports: the ranges of %d ports from %d (HTTP), %d (events) and %d (replay) overlap, space them out",
-			o.engines, o.port, o.eventsPort, o.replayPort)
+			rows, o.port, o.eventsPort, o.replayPort)
 	}
 	for _, p := range []int{o.port, o.eventsPort, o.replayPort} {
-		if p < -1 || p+o.engines > 65_536 {
-			return fmt.Errorf("check port %d: %d ports from there leave the range up to 65535", p, o.engines)
+		if p < -1 || p+rows > 65_536 {
+			return fmt.Errorf("check port %d: %d ports from there leave the range up to 65535", p, rows)
 		}
 	}
 	if o.port < 0 {
@@ -149,7 +159,13 @@ func (o *options) check() error {
 }
 
 // run starts the engines, prints where they are, and waits for the end.
-func run(ctx context.Context, o *options, stdin io.Reader, stdout io.Writer) error {
+func run(ctx context.Context, o *options, stdin io.Reader, stdout, stderr io.Writer) error {
+	if err := o.loadModel(stderr); err != nil {
+		return err
+	}
+	if o.config.Real != nil {
+		defer func() { _ = o.config.Real.Close() }()
+	}
 	var engines []*engine.Engine
 	defer func() {
 		for _, e := range engines {
@@ -164,6 +180,7 @@ func run(ctx context.Context, o *options, stdin io.Reader, stdout io.Writer) err
 		}
 		engines = append(engines, e)
 		out.Engines = append(out.Engines, address{e.URL(), e.EventsEndpoint(), e.ReplayEndpoint()})
+		out.Tokens = e.State().Tokens
 	}
 	if o.admin != "" {
 		ln, err := net.Listen("tcp", o.admin)
@@ -190,6 +207,21 @@ func run(ctx context.Context, o *options, stdin io.Reader, stdout io.Writer) err
 	return nil
 }
 
+// loadModel reads --model-dir. Where this machine cannot use it, it says so and
+// goes on without.
+func (o *options) loadModel(stderr io.Writer) error {
+	if o.modelDir == "" {
+		return nil
+	}
+	m, err := engine.LoadModel(o.modelDir, o.python)
+	if errors.Is(err, engine.ErrNoOracle) {
+		fmt.Fprintf(stderr, "enginesim: --model-dir: %v; a token is four bytes instead\n", err)
+		return nil
+	}
+	o.config.Real = m
+	return err
+}
+
 // start makes engine i and opens its port.
 func (o *options) start(i int) (*engine.Engine, error) {
 	cfg := o.config
@@ -211,7 +243,7 @@ func (o *options) start(i int) (*engine.Engine, error) {
 	return e, nil
 }
 
-// endpoint is the ZeroMQ endpoint of engine i, "" when off.
+// endpoint is the ZeroMQ endpoint of engine i's first rank, "" when off.
 func (o *options) endpoint(base, i int) string {
 	switch base {
 	case 0:
@@ -219,7 +251,7 @@ func (o *options) endpoint(base, i int) string {
 	case -1:
 		base, i = 0, 0
 	}
-	return "tcp://" + net.JoinHostPort(o.host, strconv.Itoa(base+i))
+	return "tcp://" + net.JoinHostPort(o.host, strconv.Itoa(base+i*max(1, o.config.Ranks)))
 }
 
 // print writes the addresses, as text or as one line of JSON.

@@ -7,8 +7,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"warmpath/dataplane/tokenize/hf"
 )
 
 // TestRunWithParent starts three engines, uses their addresses, and ends them
@@ -99,5 +103,62 @@ func TestUsageErrors(t *testing.T) {
 	cmd.SetArgs([]string{"--blocks", "10"})
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot hold") {
 		t.Errorf("too few blocks: %v", err)
+	}
+}
+
+// TestModelDir: the engines count a real model's tokens where they can, and
+// say so where they can't.
+func TestModelDir(t *testing.T) {
+	folder := filepath.Join("..", "..", ".cache", "models", "llama2")
+	want := "llama2, rendered with jinja2 "
+	if !hf.Available {
+		folder, want = t.TempDir(), "four bytes a token"
+		if err := os.WriteFile(filepath.Join(folder, "tokenizer.json"), []byte(`{}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(folder); err != nil {
+		t.Skipf("no model: make models fetches it: %v", err)
+	}
+	stdin, parent := io.Pipe()
+	out, stdout := io.Pipe()
+	var said strings.Builder
+	cmd := command(stdin, stdout)
+	cmd.SetErr(&said)
+	cmd.SetArgs([]string{"--model-dir", folder, "--output", "json", "--with-parent"})
+	over := make(chan error, 1)
+	go func() {
+		err := cmd.ExecuteContext(t.Context())
+		stdout.CloseWithError(err)
+		over <- err
+	}()
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s started
+	if err := json.Unmarshal(line, &s); err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	fellBack := strings.Contains(said.String(), "a token is four bytes instead")
+	if fellBack && hf.Available {
+		t.Skip(said.String())
+	}
+	if !strings.HasPrefix(s.Tokens, want) || fellBack == hf.Available {
+		t.Errorf("tokens %q, said %q", s.Tokens, said.String())
+	}
+}
+
+func TestModelDirMustBeOne(t *testing.T) {
+	cmd := command(strings.NewReader(""), io.Discard)
+	cmd.SetArgs([]string{"--model-dir", t.TempDir()})
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "tokenizer.json") {
+		t.Errorf("an empty folder: %v", err)
 	}
 }
