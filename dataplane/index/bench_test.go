@@ -114,3 +114,8 @@ func BenchmarkFill(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N)*length*chains*1e9/float64(b.Elapsed().Nanoseconds()), "units/s")
 }
+
+func BenchmarkMatch128Units1Node(b *testing.B)    { benchmarkMatch(b, 1, 128, 8) }
+func BenchmarkMatch8192Units64Nodes(b *testing.B) { benchmarkMatch(b, 64, 8192, 8) }
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 9)) }

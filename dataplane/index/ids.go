@@ -7,6 +7,7 @@ package index
 type ids struct {
 	buckets []idBucket
 	count   int
+	least   int // buckets: a table that was reserved does not shrink
 }
 
 // idBucket is a cache line: entries, and how many keys found the bucket full
@@ -58,6 +59,30 @@ func (t *ids) find(key uint64, keys keyed) uint32 {
 	return 0
 }
 
+// touch loads a word of the bucket of a key, so that it is in the cache when
+// find asks for it. What it returns has no meaning.
+func (t *ids) touch(key uint64) uint32 {
+	if len(t.buckets) == 0 {
+		return 0
+	}
+	return t.buckets[t.home(key)].overflow
+}
+
+// guess returns an id in the bucket of a key that may be the key's, without
+// looking at keys; 0 if there is none.
+func (t *ids) guess(key uint64) uint32 {
+	if len(t.buckets) == 0 {
+		return 0
+	}
+	tag := idTag(key)
+	for _, e := range t.buckets[t.home(key)].entries {
+		if e != 0 && e&^idMask == tag {
+			return e & idMask
+		}
+	}
+	return 0
+}
+
 // insert adds a key that is not in the table and returns by how many bytes
 // the table grew.
 func (t *ids) insert(key uint64, id uint32, keys keyed) (grown int64) {
@@ -87,6 +112,33 @@ func (t *ids) put(key uint64, id uint32) {
 	panic("BUG: index: no free entry in an id table that is not full")
 }
 
+// next returns the id of an entry in a bucket, from modulo their number or after
+// it, going round, and that bucket; 0 if the table is empty. It is how a table
+// is emptied.
+func (t *ids) next(from int) (id uint32, bucket int) {
+	for range t.buckets {
+		from %= len(t.buckets)
+		for _, e := range t.buckets[from].entries {
+			if e != 0 {
+				return e & idMask, from
+			}
+		}
+		from++
+	}
+	return 0, 0
+}
+
+// each calls f with every id until it returns false.
+func (t *ids) each(f func(id uint32) bool) {
+	for i := range t.buckets {
+		for _, e := range t.buckets[i].entries {
+			if e != 0 && !f(e&idMask) {
+				return
+			}
+		}
+	}
+}
+
 // remove takes out a key that is in the table under this id, and returns by
 // how many bytes the table shrank.
 func (t *ids) remove(key uint64, id uint32, keys keyed) (shrunk int64) {
@@ -100,7 +152,7 @@ func (t *ids) remove(key uint64, id uint32, keys keyed) (shrunk int64) {
 			}
 			b.entries[j] = 0
 			t.count--
-			if len(t.buckets) > 4 && t.count*10 < len(t.buckets)*idEntries*3 {
+			if len(t.buckets) > max(4, t.least) && t.count*10 < len(t.buckets)*idEntries*3 {
 				return -t.rebuild(keys)
 			}
 			return 0
@@ -111,6 +163,14 @@ func (t *ids) remove(key uint64, id uint32, keys keyed) (shrunk int64) {
 		}
 	}
 	panic("BUG: index: removed an id that is not in its table")
+}
+
+// reserve makes an empty table so large that count entries never rebuild it, and
+// returns its bytes.
+func (t *ids) reserve(count int) int64 {
+	t.least = count*6/(idEntries*5) + 2
+	t.buckets = make([]idBucket, t.least)
+	return int64(t.least) * idBucketBytes
 }
 
 // rebuild makes the table five eighths full and returns by how many bytes it

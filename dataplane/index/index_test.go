@@ -185,12 +185,6 @@ func TestProgrammingErrors(t *testing.T) {
 	}
 }
 
-// unspread makes a hash whose key is given.
-func unspread(key uint64) prefix.Hash {
-	const inverse = 0xF1DE83E19937733D // of spread's factor, modulo 2^64
-	return prefix.Hash(key * inverse)
-}
-
 // TestGrowthLosesNothing reads known chains while the table grows. Half of the
 // new units are small consecutive hashes; the others fall into one segment,
 // which must be split again and again.
@@ -248,38 +242,5 @@ func TestGrowthLosesNothing(t *testing.T) {
 	}
 	if s := x.Stats(); s.Units != int64(len(known)*length) {
 		t.Errorf("left over: %+v", s)
-	}
-}
-
-func TestAllocations(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	x, chain, live := staircase(16, 512, 8)
-	units := make([]uint32, 64)
-	var set SlotSet
-	if n := testing.AllocsPerRun(100, func() {
-		x.Match(chain, &live, units)
-		x.Holds(chain[0], &set)
-	}); n != 0 {
-		t.Errorf("a look-up allocates %v times", n)
-	}
-
-	x = New(Options{Capacity: 2000})
-	w := x.Writer()
-	chains := make([][]prefix.Hash, 512)
-	for i := range chains {
-		chains[i] = append(chainOf(uint64(i%16), 50), chainOf(uint64(i)+100, 50)...)
-	}
-	i := 0
-	learn := func() {
-		w.Learn((i+i/512)%8, chains[i%512], int64(i))
-		i++
-	}
-	for range 20_000 {
-		learn()
-	}
-	if n := testing.AllocsPerRun(2000, learn); n != 0 {
-		t.Errorf("Learn allocates %v times", n)
 	}
 }

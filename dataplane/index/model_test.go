@@ -171,78 +171,128 @@ type observation struct {
 	from, to int64
 }
 
-// TestReadersSeeWhatWas runs readers against a writer that learns, evicts,
-// drops and makes the tables grow, and checks afterwards that every unit a
-// reader counted was held at some moment of its call, and that no unit was
-// missed that was held all the time.
+// TestReadersSeeWhatWas runs readers against a writer that learns, stores,
+// removes, speculates, clears, drops and makes the tables grow, and checks
+// afterwards that every unit a reader counted was held at some moment of its
+// call, and that no unit was missed that was held all the time.
 func TestReadersSeeWhatWas(t *testing.T) {
-	const changes, readers, capacity = 800, 3, 400
-	x, tw := New(Options{Capacity: capacity}), newTwin(capacity)
-	w := x.Writer()
+	const readers, capacity = 3, 400
+	changes := int64(1000)
+	if raceEnabled {
+		changes = 250
+	}
+	x := New(Options{Capacity: capacity})
+	r := rand.New(rand.NewPCG(99, 3))
+	ht := &hybridTest{
+		T: t, x: x, w: x.Writer(), h: newHybrid(capacity), r: r, nowNs: 1e18,
+		f: &forest{r: r, depth: 120, branch: 9},
+	}
+	ht.w.Expire(ht.nowNs, 1e9, 0)
 	var begun, done atomic.Int64 // number of the change under way, of the last one that ended
 	var stop atomic.Bool
 	var wg sync.WaitGroup
 	seen := make([][]observation, readers)
 	for reader := range readers {
-		wg.Go(func() {
-			r := rand.New(rand.NewPCG(uint64(reader), 3))
-			f := &forest{r: r, depth: 120, branch: 9}
-			var live SlotSet
-			for _, s := range testSlots {
-				live.Add(s)
-			}
-			var units [1024]uint32
-			for !stop.Load() {
-				chain := f.chain()
-				from := done.Load()
-				x.Match(chain, &live, units[:])
-				to := begun.Load()
-				if len(seen[reader]) > 60_000 {
-					continue
-				}
-				for _, s := range testSlots {
-					seen[reader] = append(seen[reader], observation{chain, s, units[s], from, to})
-				}
-			}
-		})
+		wg.Go(func() { seen[reader] = observe(t, x, reader, &begun, &done, &stop) })
 	}
 	h := &history{changes: map[prefix.Hash]map[int][]int64{}}
-	r := rand.New(rand.NewPCG(99, 3))
-	f := &forest{r: r, depth: 120, branch: 9}
 	for i := int64(1); i <= changes; i++ {
 		slot := testSlots[r.IntN(len(testSlots))]
-		before := hashes(tw.nodes[slot])
+		before := ht.h.unitsOf(slot)
 		begun.Store(i)
-		if r.IntN(40) == 0 {
-			w.Drop(slot)
-			for !w.Sweep(64) {
-			}
-			tw.drop(slot)
-		} else {
-			chain := f.chain()
-			w.Learn(slot, chain, i)
-			tw.learn(slot, chain, i)
-		}
+		ht.change(slot)
 		done.Store(i)
-		after := hashes(tw.nodes[slot])
-		h.record(before, slot, true, i)
-		for _, u := range before {
-			if !tw.holds(slot, u) {
-				h.record([]prefix.Hash{u}, slot, false, i)
-			}
+		after := ht.h.unitsOf(slot)
+		for u := range before {
+			h.record([]prefix.Hash{u}, slot, after[u], i)
 		}
-		h.record(after, slot, true, i)
+		for u := range after {
+			h.record([]prefix.Hash{u}, slot, true, i)
+		}
 	}
 	stop.Store(true)
 	wg.Wait()
 	checkSeen(t, h, seen)
 }
 
-func hashes(list []twinEntry) (units []prefix.Hash) {
-	for _, e := range list {
-		units = append(units, e.hash)
+// change makes one change of one slot.
+func (t *hybridTest) change(slot int) {
+	switch k := t.r.IntN(40); {
+	case k < 10:
+		chain := t.f.chain()
+		t.w.Learn(slot, chain, t.nowNs)
+		t.h.learn(slot, chain, t.nowNs)
+	case k < 18:
+		t.dispatch(slot)
+	case k < 37:
+		t.report(slot)
+	case k < 39:
+		t.w.Clear(slot)
+		t.h.clear(slot)
+	default:
+		t.w.Drop(slot)
+		for !t.w.Sweep(64) {
+		}
+		t.h.clear(slot)
+		t.h.setCapacity(slot, 400)
+	}
+}
+
+// unitsOf returns what a slot holds, in any tier.
+func (h *hybrid) unitsOf(slot int) map[prefix.Hash]bool {
+	units := map[prefix.Hash]bool{}
+	for _, e := range h.nodes[slot] {
+		units[e.hash] = true
+	}
+	for u := range h.speculative[slot] {
+		units[u] = true
+	}
+	for t := range h.blocks[slot] {
+		for _, b := range h.blocks[slot][t] {
+			for _, u := range b.parts {
+				units[u] = true
+			}
+		}
 	}
 	return units
+}
+
+// observe matches chains, whole or in pieces, until it is told to stop.
+func observe(t *testing.T, x *Index, reader int, begun, done *atomic.Int64, stop *atomic.Bool) (seen []observation) {
+	r := rand.New(rand.NewPCG(uint64(reader), 3))
+	f := &forest{r: r, depth: 120, branch: 9}
+	var live SlotSet
+	for _, s := range testSlots {
+		live.Add(s)
+	}
+	var units, credits [1024]uint32
+	var w Walk
+	for !stop.Load() {
+		chain := f.chain()
+		from := done.Load()
+		if r.IntN(2) == 0 {
+			x.MatchTiers(chain, &live, units[:], credits[:])
+		} else {
+			w.Start(x, &live, units[:], credits[:])
+			half := r.IntN(len(chain))
+			if w.Extend(chain[:half]) {
+				w.Extend(chain[half:])
+			}
+			w.Finish()
+		}
+		to := begun.Load()
+		if len(seen) > 40_000 {
+			continue
+		}
+		for _, s := range testSlots {
+			seen = append(seen, observation{chain, s, units[s], from, to})
+			if credits[s] > CreditDevice*units[s] || credits[s] < CreditDisk*units[s] {
+				t.Errorf("%d units count %d", units[s], credits[s])
+				return seen
+			}
+		}
+	}
+	return seen
 }
 
 func checkSeen(t *testing.T, h *history, seen [][]observation) {

@@ -3,7 +3,6 @@ package index
 import (
 	"sync/atomic"
 
-	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/prefix"
 )
 
@@ -13,14 +12,14 @@ import (
 //
 //	fingerprint:43 | reference:21
 //
-// A word of 0 is free. References: 0 nobody, 1 … MaxSlots the only holder
-// (slot + 1), from firstRow a row of the row store.
+// A word of 0 is free. References: 0 nobody, 1 … positions the only holder
+// (position + 1), from firstRow a row of the row store.
 const (
 	refBits         = 21
 	refMask         = 1<<refBits - 1
 	fingerprintBits = 64 - refBits
 	fingerprintMask = 1<<fingerprintBits - 1
-	firstRow        = fleet.MaxSlots + 1
+	firstRow        = positions + 1
 )
 
 // bucketWords and the counter before them fill a cache line.
@@ -77,6 +76,9 @@ type directory struct {
 // upward, so that even small consecutive numbers fall into different segments
 // and buckets.
 func spread(h prefix.Hash) uint64 { return uint64(h) * 0x9E3779B97F4A7C15 }
+
+// unspread undoes spread: its factor is the inverse modulo 2^64.
+func unspread(key uint64) prefix.Hash { return prefix.Hash(key * 0xF1DE83E19937733D) }
 
 func (d *directory) segment(key uint64) *segment {
 	return d.segs[key>>(d.shift&63)].Load()
@@ -230,6 +232,14 @@ func (t *table) find(key uint64) (s *segment, word uint64, at *atomic.Uint64) {
 	s = t.dir.Load().segment(key)
 	word, at = s.find(key)
 	return s, word, at
+}
+
+// touch loads a word of the bucket of a key, so that it is in the cache when
+// find asks for it.
+func (t *table) touch(key uint64) {
+	s := t.dir.Load().segment(key)
+	b, _ := s.home(key)
+	s.buckets[b].overflow.Load()
 }
 
 // insert adds a unit that is not in the table, making room first.
