@@ -14,12 +14,15 @@ import (
 	"warmpath/controlplane/config"
 	"warmpath/controlplane/discover"
 	"warmpath/controlplane/engine"
+	"warmpath/controlplane/exact"
 	"warmpath/controlplane/indexer"
 	"warmpath/controlplane/publish"
+	"warmpath/controlplane/report"
 	"warmpath/controlplane/state"
 	"warmpath/dataplane"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/index"
+	"warmpath/dataplane/prompt"
 )
 
 const (
@@ -27,6 +30,8 @@ const (
 	tickEvery  = 100 * time.Millisecond
 	learnEvery = time.Second
 	readyPoll  = 10 * time.Millisecond // of WaitReady
+
+	reportsStopWithin = 2 * time.Second
 )
 
 // Options are fixed for the life of a ControlPlane.
@@ -50,6 +55,11 @@ type ControlPlane struct {
 	api     *discover.API
 	poller  *engine.Poller
 	indexer *indexer.Indexer
+	streams *streams
+	prover  *exact.Prover
+	memo    *prompt.Memo
+	placer  *report.Placer // the indexer's goroutine's
+	reports *reports       // nil without a listener
 	learned learner
 
 	reloads   sync.Mutex // one reload at a time
@@ -61,7 +71,7 @@ type ControlPlane struct {
 
 // Start runs the control plane until Stop.
 func Start(opt Options) (*ControlPlane, error) {
-	c := &ControlPlane{opt: opt, events: make(chan state.Event, eventQueue)}
+	c := &ControlPlane{opt: opt, events: make(chan state.Event, eventQueue), memo: prompt.NewMemo(opt.Config.Index.MemoBytes)}
 	c.config.Store(opt.Config)
 	allowed, err := discover.ParseAllowed(opt.Config.NodeURLsAllowed)
 	if err != nil {
@@ -86,12 +96,27 @@ func Start(opt Options) (*ControlPlane, error) {
 		Swept: func(slot int, generation uint32) {
 			c.Send(state.SlotSwept{NowNs: c.NowNs(), Slot: slot, Generation: generation})
 		},
+		Echo: c.echoed, Sent: c.promptSent, Forgot: func(slot int) { c.placer.Forget(slot) },
 	})
+	c.placer = report.NewPlacer(c.indexer.Writer(), c.chains)
+	c.streams = newStreams(c)
+	if c.prover, err = c.newProver(); err != nil {
+		cancel()
+		return nil, err
+	}
+	if c.reports, err = listenReports(c); err != nil {
+		cancel()
+		return nil, err
+	}
 	first := state.New(settingsOf(opt.Config))
 	c.view.Store(&first)
 	c.wait.Go(func() { c.reduce(ctx, first) })
 	c.wait.Go(func() { c.indexer.Run(ctx) })
+	c.wait.Go(func() { c.prover.Run(ctx) })
 	c.wait.Go(func() { c.tick(ctx) })
+	if c.reports != nil {
+		c.reports.server.Serve(c.reports.ln)
+	}
 	for _, source := range []discover.Source{c.static, c.api} {
 		c.wait.Go(func() { c.follow(ctx, source) })
 	}
@@ -100,9 +125,14 @@ func Start(opt Options) (*ControlPlane, error) {
 
 // Stop ends all goroutines.
 func (c *ControlPlane) Stop() {
+	// First, while what it has taken can still be applied.
+	ctx, cancel := context.WithTimeout(context.Background(), reportsStopWithin)
+	c.reports.stop(ctx)
+	cancel()
 	c.cancel()
 	c.poller.Stop()
 	c.wait.Wait()
+	c.streams.wait.Wait()
 }
 
 // NowNs is the clock of events: the data plane's, never zero.
@@ -139,7 +169,7 @@ func (c *ControlPlane) reduce(ctx context.Context, s state.State) {
 			c.view.Store(&now)
 			c.opt.Fleet.SetPressure(s.Pressure)
 			if slices.ContainsFunc(effects, isPublish) {
-				c.publish(s)
+				c.publish(ctx, s)
 			}
 			for _, effect := range effects {
 				c.carryOut(s, effect)
@@ -171,13 +201,16 @@ func (c *ControlPlane) carryOut(s state.State, effect state.Effect) {
 // publish points the poller at the fleet and stores its snapshot, before the
 // other effects are carried out: the first probe of a node must find its
 // target, and no slot may be swept while a snapshot shows its tenant.
-func (c *ControlPlane) publish(s state.State) {
+func (c *ControlPlane) publish(ctx context.Context, s state.State) {
 	if err := c.poller.Set(targetsOf(s)); err != nil {
 		c.opt.Log.Error("cannot poll the fleet", "err", err)
 	}
 	if err := publish.To(c.opt.Fleet, s); err != nil {
 		c.opt.Log.Error("snapshot not published; the last one stays in force", "err", err)
 	}
+	snap := c.opt.Fleet.Load()
+	c.streams.follow(ctx, &s, snap)
+	c.prover.Set(provable(&s, snap))
 }
 
 func isPublish(e state.Effect) bool {
@@ -264,6 +297,7 @@ func (c *ControlPlane) tick(ctx context.Context) {
 		case <-ticks.C:
 		}
 		c.reportLoads()
+		c.streams.report()
 		if time.Since(lastLearned) >= learnEvery {
 			lastLearned = time.Now()
 			c.reportLearned()

@@ -44,6 +44,9 @@ func (c *ControlPlane) Reload() (restart []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("reload node_urls_allowed: %w", err)
 	}
+	if err := c.reports.reload(); err != nil {
+		return nil, fmt.Errorf("reload configuration: %w", err)
+	}
 	if err := c.static.Replace(specsOf(next)); err != nil {
 		return nil, fmt.Errorf("reload nodes: %w", err)
 	}

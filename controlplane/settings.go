@@ -34,7 +34,8 @@ func DataplaneSettings(c *config.Config) (*dataplane.Settings, error) {
 		ConnectNs: int64(c.Timeouts.Connect), HeadNs: int64(c.Timeouts.Head), FirstEventNs: int64(c.Timeouts.FirstEvent.Value),
 		FirstAuto: c.Timeouts.FirstEvent.Auto, IdleStreamNs: int64(c.Timeouts.IdleStream), RequestNs: int64(c.Timeouts.Request),
 		IdleClientNs: int64(c.Timeouts.IdleClient), IdleNodeNs: int64(c.Timeouts.IdleNode),
-		Retries: c.Retry.Retries, RetryBudget: c.Retry.Budget, HoldHead: c.Retry.HoldStreamHead, TrustedSource: c.TrustedProxies,
+		SpeculativeNs: int64(c.Index.SpeculativeTTL),
+		Retries:       c.Retry.Retries, RetryBudget: c.Retry.Budget, HoldHead: c.Retry.HoldStreamHead, TrustedSource: c.TrustedProxies,
 	}
 	if s.FirstAuto {
 		s.FirstEventNs = firstEventFloorNs
@@ -57,6 +58,11 @@ func specsOf(c *config.Config) []state.Spec {
 		specs[i] = state.Spec{
 			Name: n.Name, URL: n.URL, Models: n.Models, Engine: n.Engine, Island: n.Island, Region: n.Region,
 			Weight: n.Weight, MaxInFlight: n.MaxInFlight,
+			KVEvents: state.KVEvents{
+				Endpoint: n.KVEvents.Endpoint, Listen: n.KVEvents.Listen, Replay: n.KVEvents.Replay,
+				Topic: n.KVEvents.Topic, Ranks: n.KVEvents.Ranks,
+			},
+			HashScheme: n.HashScheme, PrefixTokens: n.PrefixTokens,
 		}
 	}
 	return specs

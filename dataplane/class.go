@@ -1,15 +1,17 @@
 package dataplane
 
 import (
+	"warmpath/dataplane/prompt"
 	"warmpath/dataplane/wire"
 )
 
 // class is what a path and method mean to the router.
 type class struct {
-	prompt bool    // bears a prompt: routed by it
-	scans  bool    // its JSON body may name a model
-	local  local   // answered here
-	refuse *answer // refused with this
+	prompt bool        // bears a prompt: routed by it
+	form   prompt.Form // how it bears it, where its tokens can be known
+	scans  bool        // its JSON body may name a model
+	local  local       // answered here
+	refuse *answer     // refused with this
 }
 
 type local uint8
@@ -21,11 +23,12 @@ const (
 )
 
 // promptPaths are the routes whose body bears a prompt (design, section 4).
-var promptPaths = map[string]bool{
-	"/v1/chat/completions": true, "/v1/completions": true, "/v1/messages": true, "/v1/responses": true,
-	"/v1/embeddings": true, "/generate": true,
-	"/v1/chat/completions/render": true, "/v1/completions/render": true, "/v1/messages/count_tokens": true,
-	"/inference/v1/generate": true, "/tokenize": true, "/v1/tokenize": true,
+var promptPaths = map[string]prompt.Form{
+	"/v1/chat/completions": prompt.FormChat, "/v1/completions": prompt.FormCompletion,
+	"/v1/messages": prompt.FormMessages, "/v1/responses": prompt.FormResponses,
+	"/v1/embeddings": prompt.FormNone, "/generate": prompt.FormNone,
+	"/v1/chat/completions/render": prompt.FormNone, "/v1/completions/render": prompt.FormNone, "/v1/messages/count_tokens": prompt.FormNone,
+	"/inference/v1/generate": prompt.FormNone, "/tokenize": prompt.FormNone, "/v1/tokenize": prompt.FormNone,
 }
 
 // passedPaths are engines' routes outside /v1 and /v2 that are passed on by
@@ -43,12 +46,13 @@ var refusedPaths = map[string]bool{
 
 func classOf(r *wire.Request, head []byte) class {
 	path := r.Path.Of(head)
+	form, bears := promptPaths[string(path)]
 	switch {
 	case !plainPath(path) && r.Method != wire.MethodOptions:
 		return class{refuse: &errPathNotPlain}
-	case promptPaths[string(path)]:
+	case bears:
 		if r.Method == wire.MethodPost {
-			return class{prompt: true, scans: true}
+			return class{prompt: true, form: form, scans: true}
 		}
 		if r.Method == wire.MethodOptions {
 			return class{}

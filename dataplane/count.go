@@ -56,7 +56,10 @@ type Totals struct {
 	MatchErr  tally.Histogram // |predicted - actual| cached tokens
 
 	PromptTokens  uint64
-	MatchedTokens [4]uint64              // by Exactness
+	MatchedTokens [exactnesses]uint64    // by Exactness
+	UsageChecked  uint64                 // prompts whose length an engine has counted too …
+	UsageWrong    uint64                 // … and counted otherwise
+	WorkFull      uint64                 // prompts that found too many waiting for a worker, or waited too long
 	Output        map[string]OutputTally // by model
 	Retries       map[backend.Class]uint64
 	BudgetEmpty   uint64
@@ -88,7 +91,10 @@ type loopTally struct {
 	routing     tally.Histogram
 	matchErr    tally.Histogram
 	prompt      uint64
-	matched     [4]uint64
+	matched     [exactnesses]uint64
+	checked     uint64                 // prompts whose length an engine has counted too …
+	wrong       uint64                 // … and counted otherwise
+	workFull    uint64                 // prompts that found too many waiting for a worker, or waited too long
 	output      tally.Counters[string] // completion tokens by model …
 	outputs     tally.Counters[string] // … and the answers that said them
 	retries     [backend.Classes]uint64
@@ -200,6 +206,7 @@ func (l *loop) countUsage(x *exchange) {
 		t.output.Add(0, name, uint64(n))
 		t.outputs.Add(0, name, 1)
 	}
+	l.checkUsage(x)
 	cached := x.watch.CachedTokens
 	if cached < 0 {
 		return
@@ -235,6 +242,9 @@ func (t *Totals) add(l *loop) {
 	t.Routing.Merge(&o.routing)
 	t.MatchErr.Merge(&o.matchErr)
 	t.PromptTokens += o.prompt
+	t.UsageChecked += o.checked
+	t.UsageWrong += o.wrong
+	t.WorkFull += o.workFull
 	t.addOutput(o)
 	for i, n := range o.matched {
 		t.MatchedTokens[i] += n

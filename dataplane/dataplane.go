@@ -36,6 +36,7 @@ type Dataplane struct {
 	gnet.BuiltinEventEngine
 	opt      Options
 	settings atomic.Pointer[Settings]
+	exact    atomic.Pointer[ExactModels]
 	started  time.Time // loop.now counts from here; the reading is monotonic
 	loops    []*loop
 	ticking  atomic.Pointer[[]*loop] // loops, once all of them are there
@@ -43,6 +44,9 @@ type Dataplane struct {
 	dir      string // of the private socket
 	wakeups  chan gnet.Conn
 	bell     *Doorbell
+	workers  workers
+
+	disagreements chan Disagreement
 
 	clients  atomic.Int64 // connections accepted and not closed
 	active   atomic.Int64 // requests being answered
@@ -70,8 +74,9 @@ func Start(opt Options) (*Dataplane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make folder for the private socket: %w", err)
 	}
-	d := &Dataplane{opt: opt, started: time.Now(), dir: dir, bell: newDoorbell(), stopped: make(chan struct{}), wakeups: make(chan gnet.Conn, opt.Loops)}
+	d := &Dataplane{opt: opt, started: time.Now(), dir: dir, bell: newDoorbell(), stopped: make(chan struct{}), disagreements: make(chan Disagreement, disagreementQueue), wakeups: make(chan gnet.Conn, opt.Loops)}
 	d.settings.Store(opt.Settings)
+	d.workers.start(opt.Loops, d.stopped)
 	d.accept.init(d)
 	if err := d.startLoops(); err != nil {
 		_ = os.RemoveAll(dir)
@@ -159,6 +164,10 @@ func (d *Dataplane) adopt(c gnet.Conn) error {
 
 // Apply makes new requests use s. Requests under way keep theirs.
 func (d *Dataplane) Apply(s *Settings) { d.settings.Store(s) }
+
+// ApplyExact says for which models prompts are known by their tokens. Requests
+// under way keep what they have.
+func (d *Dataplane) ApplyExact(m *ExactModels) { d.exact.Store(m) }
 
 // Notes returns the loops' rings and their bell, for the indexer: the only
 // consumer.

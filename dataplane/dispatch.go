@@ -1,6 +1,9 @@
 package dataplane
 
 import (
+	"bytes"
+	"cmp"
+	"strconv"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -25,6 +28,7 @@ func (l *loop) dispatch(x *exchange, slot int, reason policy.Reason) {
 	x.tried[x.tries] = triedNode{n.Name, slot, backend.OK}
 	x.tries++
 	l.sentTo(x, reason)
+	l.chooseRank(x)
 	x.raise()
 	l.note(x)
 	x.phase = phConnecting
@@ -119,20 +123,6 @@ func (x *exchange) settle() {
 	x.load = nil
 }
 
-// note tells the indexer, and this loop's overlay, where the prompt goes.
-func (l *loop) note(x *exchange) {
-	if len(x.units) == 0 {
-		return
-	}
-	n := x.node
-	if l.overlay.seen(x.units[len(x.units)-1], n.Slot, n.Generation, l.now) {
-		return
-	}
-	if l.notes.put(Note{Slot: n.Slot, Generation: n.Generation, AtNs: l.now, Chain: x.units}) {
-		l.overlay.add(&l.notes, x.units, n.Slot)
-	}
-}
-
 // nodeOpen runs when a dialled connection is on the loop.
 func (l *loop) nodeOpen(c *backend.Conn, conn gnet.Conn) {
 	c.Conn = conn
@@ -169,19 +159,25 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 		Host:          x.node.Host,
 		ContentLength: -1,
 		RequestID:     x.requestID(),
-		Rank:          -1,
+		Rank:          x.rank,
+	}
+	body := x.data
+	l.rankField = l.rankField[:0]
+	if x.rank >= 0 && x.node.Engine == "sglang" {
+		body = l.putRank(x)
 	}
 	if x.req.Body != wire.BodyNone {
-		o.ContentLength = int64(len(x.data))
+		o.ContentLength = int64(len(l.rankField) + len(body))
 	}
 	l.forwarded(x, &o)
 	l.out = wire.AppendRequestHead(l.out[:0], x.head, &x.req, &o)
+	l.out = append(l.out, l.rankField...)
 	// From here on c may close under us: nodeClosed has moved x on then.
-	if len(x.data) <= joinBytes { // a copy of so little costs less than a second piece in the kernel
-		l.out = append(l.out, x.data...)
+	if len(body) <= joinBytes { // a copy of so little costs less than a second piece in the kernel
+		l.out = append(l.out, body...)
 		l.writeBoth(c.Conn, l.out, nil)
 	} else {
-		l.writeBoth(c.Conn, l.out, x.data)
+		l.writeBoth(c.Conn, l.out, body)
 	}
 	if x.conn != c {
 		return
@@ -190,6 +186,20 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 		x.data, x.bodyGone = nil, true
 	}
 	l.armExchange(x)
+}
+
+// putRank makes l.rankField the start of x's body with the rank in it, and
+// returns the rest: SGLang is told by a field (srt/entrypoints/openai/protocol.py,
+// routed_dp_rank), where vLLM takes a header. A field of the client's own comes
+// later in the body and wins, as in Python's json.
+func (l *loop) putRank(x *exchange) (rest []byte) {
+	open := bytes.IndexByte(x.data, '{')
+	if open < 0 || x.found == nil || !x.found.HasModel && len(x.found.Messages) == 0 && x.found.PromptKind == scan.PromptNone {
+		return x.data // nothing stands behind the field, so a comma would be wrong
+	}
+	l.rankField = append(append(l.rankField, x.data[:open+1]...), `"routed_dp_rank":`...)
+	l.rankField = append(strconv.AppendInt(l.rankField, int64(x.rank), 10), ',')
+	return x.data[open+1:]
 }
 
 // forwarded says who the client is. What an untrusted peer claims of that is
@@ -229,6 +239,8 @@ func (x *exchange) deadline() int64 {
 	}
 	earlier(x.startNs, x.requestNs)
 	switch x.phase {
+	case phIdentifying:
+		earlier(x.readNs, cmp.Or(x.set.IdentifyNs, identifyNs))
 	case phConnecting:
 		earlier(x.sentNs, x.set.ConnectNs+connectSlackNs)
 	case phWaiting, phHolding:
@@ -272,6 +284,8 @@ func (l *loop) exchangeExpired(x *exchange) {
 	case over:
 		l.leave(x, backend.Deadline)
 		l.fail(x, &errRequestTimeout)
+	case x.phase == phIdentifying:
+		l.identifyLate(x)
 	case x.phase == phRelaying && x.stalled:
 		l.cut(x, backend.ClientGone)
 	case x.phase == phRelaying:

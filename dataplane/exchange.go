@@ -16,11 +16,12 @@ import (
 type phase uint8
 
 const (
-	phRequest    phase = iota // its request is not whole yet
-	phConnecting              // a connection to the node
-	phWaiting                 // the head of the node's answer
-	phHolding                 // the first event of a stream whose head is held
-	phRelaying                // the rest of the answer
+	phRequest     phase = iota // its request is not whole yet
+	phIdentifying              // a worker has its prompt
+	phConnecting               // a connection to the node
+	phWaiting                  // the head of the node's answer
+	phHolding                  // the first event of a stream whose head is held
+	phRelaying                 // the rest of the answer
 	phOver
 )
 
@@ -63,12 +64,22 @@ type flow struct {
 	polReq policy.Request
 	exact  Exactness
 
+	inexact    string    // why its tokens are not known; "" if they are
+	unitTokens int       // of a unit of units
+	ident      *identity // nil: not exact
+	late       bool      // … because no worker came to an end with it in time
+	lent       bool      // a worker still reads the body and what was found in it
+	spentNs    int       // on it, in this turn
+
 	// The try under way.
 	node       *fleet.Node
 	conn       *backend.Conn // nil while none is there
 	load       *fleet.Load   // what was raised; nil = settled
 	prefill    int64         // still raised in load.PrefillTokens
 	total      int64         // raised in load.TotalTokens
+	rank       int           // of the node; -1 = the engine's choice
+	known      int           // leading units that the rank holds already
+	noted      int           // units that the indexer was told of
 	alone      bool          // nothing else had prefill on the node at dispatch
 	tries      int
 	tried      [maxTries]triedNode
@@ -123,8 +134,12 @@ const maxIdleExchanges = 1024
 // freeExchange gives x back. Nothing may hold it any more.
 func (l *loop) freeExchange(x *exchange) {
 	l.d.active.Add(-1)
+	l.dropIdentity(x)
 	if len(l.idle) >= maxIdleExchanges {
 		return
+	}
+	if x.lent {
+		x.data, x.scanner = nil, scan.Scanner{}
 	}
 	x.req.Reset()
 	x.resp.Reset()

@@ -20,8 +20,8 @@ func TestClientLeaves(t *testing.T) {
 		answer        string // of the node, before the client leaves
 		status        int
 	}{
-		{"waiting", chat, "", 499},
-		{"waiting for the rest of the head", chat, "HTTP/1.1 200 OK\r\nConte", 499},
+		{"waiting", chatBody, "", 499},
+		{"waiting for the rest of the head", chatBody, "HTTP/1.1 200 OK\r\nConte", 499},
 		{"holding", streamed, streamHead + chunk(": ping\n\n"), 499},
 		{"relaying", streamed, streamHead + chunk(event("one")), 200},
 	} {
@@ -82,7 +82,7 @@ func TestClientLeavesWhileConnecting(t *testing.T) {
 	a := &node{t: t, name: "a", address: ln.Addr().String()}
 	r := start(t, setup{set: func(s *dataplane.Settings) { s.ConnectNs = int64(patience) }}, a)
 	cl := r.dial()
-	cl.send(post("gone", chat))
+	cl.send(post("gone", chatBody))
 	eventually(t, "the request counted on its node", func() bool { return r.nodes[0].Load.Requests.Load() == 1 })
 	_ = cl.Close()
 	r.settled()
@@ -106,7 +106,7 @@ func TestClientLeavesWhileConnecting(t *testing.T) {
 	eventually(t, "an idle connection", func() bool { return r.d.Totals().NodeIdle == 1 })
 	cl = r.dial()
 	release := r.d.HoldLoop()
-	cl.send(post("next", chat))
+	cl.send(post("next", chatBody))
 	_ = late.Close()
 	release()
 	fresh := &conn{TCPConn: (<-accepted).(*net.TCPConn), node: a}
@@ -156,7 +156,7 @@ func TestConnectTimesOut(t *testing.T) {
 	b := startNode(t, "b", answers(ok("good")))
 	r := start(t, setup{set: func(s *dataplane.Settings) { s.ConnectNs = int64(100e6) }}, deaf, b)
 	c := r.dial()
-	c.send(post("deaf", chat))
+	c.send(post("deaf", chatBody))
 	if got := c.answer("POST"); got.body != "good" {
 		t.Errorf("got %d %q", got.StatusCode, got.body)
 	}
@@ -169,15 +169,15 @@ func TestConnectTimesOut(t *testing.T) {
 // TestClientGoneUnderOurWrite: the client's reset and its request come in one
 // turn, so that whatever is written first finds a dead connection.
 func TestClientGoneUnderOurWrite(t *testing.T) {
-	head := strings.TrimSuffix(post("x", chat), chat)
+	head := strings.TrimSuffix(post("x", chatBody), chatBody)
 	for name, request := range map[string]string{
-		"100-continue":       strings.TrimSuffix(post("x", chat, "Expect: 100-continue\r\n"), chat),
+		"100-continue":       strings.TrimSuffix(post("x", chatBody, "Expect: 100-continue\r\n"), chatBody),
 		"our own answer":     "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
 		"two of our answers": strings.Repeat("GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", 2),
 		"an error":           "GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n",
-		"half a body":        head + chat[:10],
-		"a request":          post("x", chat),
-		"three requests":     post("x", chat) + post("y", chat) + post("z", chat),
+		"half a body":        head + chatBody[:10],
+		"a request":          post("x", chatBody),
+		"three requests":     post("x", chatBody) + post("y", chatBody) + post("z", chatBody),
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := startNode(t, "a", answers(ok("{}")))
@@ -226,7 +226,7 @@ func TestClientGoneUnderAnAnswer(t *testing.T) {
 			r := start(t, setup{set: func(s *dataplane.Settings) { s.Retries = 0 }}, a)
 			for range 3 {
 				c := r.dial()
-				c.send(post("x", chat) + post("y", chat)) // the second one waits behind the first
+				c.send(post("x", chatBody) + post("y", chatBody)) // the second one waits behind the first
 				<-there
 				release := r.d.HoldLoop()
 				gone <- struct{}{}

@@ -267,7 +267,7 @@ func (r *router) listen() {
 		takeAll := func() (any bool) {
 			for _, ring := range rings {
 				for took := true; took; any = any || took {
-					scratch, took = ring.Take(scratch, func(n dataplane.Note) { writer.Learn(n.Slot, n.Chain, n.AtNs) })
+					scratch, took = ring.Take(scratch, func(n dataplane.Note) { apply(writer, n) })
 				}
 			}
 			return any
@@ -286,11 +286,22 @@ func (r *router) listen() {
 	}()
 }
 
+func apply(w *index.Writer, n dataplane.Note) {
+	switch n.Kind {
+	case dataplane.NoteExpected:
+		w.Speculate(n.Slot, n.Chain, n.AtNs)
+	case dataplane.NoteBegun:
+		w.Settle(n.Slot, n.Chain, n.AtNs)
+	default:
+		w.Learn(n.Slot, n.Chain, n.AtNs)
+	}
+}
+
 // publish makes a snapshot of two models, m (which every node serves) and
 // other (which the last one serves too).
 func (r *router) publish(nodes ...*fleet.Node) {
 	s := &fleet.Snapshot{Version: r.holder.Load().Version + 1, Seed: 1, Default: 0, Asked: true, Nodes: nodes}
-	m, other := fleet.Model{Name: "m", Aliases: []string{"alias"}}, fleet.Model{Name: "other"}
+	m, other := fleet.Model{Name: "m", Aliases: []string{"alias"}, UnitTokens: 16}, fleet.Model{Name: "other", UnitTokens: 16}
 	for slot, n := range nodes {
 		if n != nil {
 			m.Slots, other.Slots = append(m.Slots, slot), []int{slot}
@@ -413,6 +424,6 @@ func post(id, body string, fields ...string) string {
 		id, strings.Join(fields, ""), len(body), body)
 }
 
-const chat = `{"model":"m","messages":[{"role":"user","content":"hello"}]}`
+const chatBody = `{"model":"m","messages":[{"role":"user","content":"hello"}]}`
 
 const streamed = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}`

@@ -18,7 +18,7 @@ import (
 
 // prompt makes a body whose one message has words of that kind, in all about
 // 60 units of text.
-func prompt(kind string, more ...string) string {
+func longPrompt(kind string, more ...string) string {
 	b := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat(kind+" ", 16000/(len(kind)+1)) + `"}`
 	for _, m := range more {
 		b += `,{"role":"assistant","content":"` + m + `"},{"role":"user","content":"go on"}`
@@ -50,7 +50,7 @@ func TestBurstOfOnePrompt(t *testing.T) {
 			var clients []*client
 			for i := range 6 {
 				c := r.dial()
-				c.send(post(fmt.Sprintf("burst-%d", i), prompt("same")))
+				c.send(post(fmt.Sprintf("burst-%d", i), longPrompt("same")))
 				eventually(t, "the request decided", func() bool { return r.d.Active() == int64(i+1) })
 				clients = append(clients, c)
 			}
@@ -84,14 +84,14 @@ func TestNextTurnFindsItsNode(t *testing.T) {
 		first, second := fmt.Sprintf("turn-%d-1", i), fmt.Sprintf("turn-%d-2", i)
 		kind := fmt.Sprintf("word%d", i)
 		c := r.dial()
-		c.send(post(first, prompt(kind)))
+		c.send(post(first, longPrompt(kind)))
 		c.answer("POST")
 		eventually(t, "the index to know", func() bool {
-			rec, err := r.d.Explain("/v1/chat/completions", []byte(prompt(kind)))
+			rec, err := r.d.Explain("/v1/chat/completions", []byte(longPrompt(kind)))
 			return err == nil && rec.Reason == policy.ReasonPrefix
 		})
 		other := r.dial() // the lighter loop is the other one
-		other.send(post(second, prompt(kind, "an answer")))
+		other.send(post(second, longPrompt(kind, "an answer")))
 		other.answer("POST")
 		one, two := r.record(first), r.record(second)
 		if two.Node != one.Node || two.Reason != policy.ReasonPrefix || two.Candidates[0].MatchedTokens < 3800 {
@@ -111,13 +111,13 @@ func TestNodeLeavesWithNotesPending(t *testing.T) {
 	a, b := startNode(t, "a", answers(ok("{}"))), startNode(t, "b", answers(ok("{}")))
 	r := start(t, setup{deaf: true}, a, b)
 	c := r.dial()
-	c.send(post("before", prompt("same")))
+	c.send(post("before", longPrompt("same")))
 	c.answer("POST")
 	if rec := r.record("before"); rec.Node != "a" {
 		t.Fatalf("the first request went to %s", rec.Node)
 	}
 	r.publish(nil, r.nodes[1])
-	c.send(post("after", prompt("same")))
+	c.send(post("after", longPrompt("same")))
 	if got := c.answer("POST"); got.StatusCode != 200 {
 		t.Fatalf("got %d %s", got.StatusCode, got.body)
 	}
@@ -133,12 +133,12 @@ func TestPassedOver(t *testing.T) {
 	a, b := startNode(t, "a", answers(ok("{}"))), startNode(t, "b", answers(ok("{}")))
 	r := start(t, setup{}, a, b)
 	c := r.dial()
-	c.send(post("first", prompt("same")))
+	c.send(post("first", longPrompt("same")))
 	c.answer("POST")
 	leaving := *r.nodes[0]
 	leaving.State = fleet.Draining
 	r.publish(&leaving, r.nodes[1])
-	c.send(post("second", prompt("same")))
+	c.send(post("second", longPrompt("same")))
 	c.answer("POST")
 	rec := r.record("second")
 	if rec.Node != "b" || rec.Reason != policy.ReasonOnly || len(rec.PassedOver) != 1 || rec.PassedOver[0].Node != "a" || rec.PassedOver[0].Why != "draining" {
@@ -158,7 +158,7 @@ func TestExplain(t *testing.T) {
 		}
 		return rec, e
 	}
-	rec, err := explain("/v1/chat/completions", prompt("same"))
+	rec, err := explain("/v1/chat/completions", longPrompt("same"))
 	if err != nil || rec.Node != "a" || len(rec.Candidates) != 2 || rec.PromptTokens < 3900 || rec.Model != "m" || rec.Ended || rec.ID == "" {
 		t.Errorf("explained %+v, %v", rec, err)
 	}
@@ -186,13 +186,13 @@ func TestExplain(t *testing.T) {
 	}
 	r.settled()
 	r.publish()
-	if _, err := explain("/v1/chat/completions", chat); err == nil || err.Status != 503 {
+	if _, err := explain("/v1/chat/completions", chatBody); err == nil || err.Status != 503 {
 		t.Errorf("without nodes: %v, want 503", err)
 	}
 	if err := r.d.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.d.Explain("/v1/chat/completions", []byte(chat)); !errors.Is(err, dataplane.ErrNoLoops) {
+	if _, err := r.d.Explain("/v1/chat/completions", []byte(chatBody)); !errors.Is(err, dataplane.ErrNoLoops) {
 		t.Errorf("after the end: %v, want ErrNoLoops", err)
 	}
 }
@@ -272,7 +272,7 @@ func TestDrainGivesUp(t *testing.T) {
 	a := startNode(t, "a", hangs)
 	r := start(t, setup{}, a)
 	c := r.dial()
-	c.send(post("stuck", chat))
+	c.send(post("stuck", chatBody))
 	eventually(t, "the request at the node", func() bool { return len(a.requests()) == 1 })
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -338,7 +338,7 @@ func TestStopWithRequestsLeft(t *testing.T) {
 	})
 	r := start(t, setup{}, a)
 	waits, begun := r.dial(), r.dial()
-	waits.send(post("waits", chat))
+	waits.send(post("waits", chatBody))
 	begun.send(post("begun", `{"model":"m","stream":true,"prompt":"x"}`))
 	body := begun.stream(t)
 	if _, err := io.ReadFull(body, make([]byte, 4)); err != nil {

@@ -115,7 +115,7 @@ func TestLingeringClose(t *testing.T) {
 func TestSlowRequests(t *testing.T) {
 	for name, request := range map[string]string{
 		"head": "GET /v1/files HTTP/1.1\r\nHos",
-		"body": strings.TrimSuffix(post("slow", chat), chat[3:]),
+		"body": strings.TrimSuffix(post("slow", chatBody), chatBody[3:]),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, setup{set: func(s *dataplane.Settings) { s.HeadNs = int64(100e6) }}, startNode(t, "a", answers(ok("{}"))))
@@ -133,7 +133,7 @@ func TestSlowRequests(t *testing.T) {
 	t.Run("idle", func(t *testing.T) {
 		r := start(t, setup{set: func(s *dataplane.Settings) { s.IdleClientNs = int64(100e6) }}, startNode(t, "a", answers(ok("{}"))))
 		c := r.dial()
-		c.send(post("x", chat))
+		c.send(post("x", chatBody))
 		c.answer("POST")
 		c.ended()
 	})
@@ -193,7 +193,7 @@ func TestNothingToSendTo(t *testing.T) {
 	t.Run("no snapshot", func(t *testing.T) {
 		r := start(t, setup{noModels: true})
 		c := r.dial()
-		c.send(post("none", chat))
+		c.send(post("none", chatBody))
 		got := c.answer("POST")
 		expectError(t, got, 503, "no_node_available", "")
 		retry(t, got)
@@ -206,7 +206,7 @@ func TestNothingToSendTo(t *testing.T) {
 		s.Models, s.Asked, s.Default = nil, false, -1
 		r.holder.Store(s.Seal())
 		c := r.dial()
-		c.send(post("none", chat))
+		c.send(post("none", chatBody))
 		got := c.answer("POST")
 		expectError(t, got, 503, "starting", "")
 		retry(t, got)
@@ -214,7 +214,7 @@ func TestNothingToSendTo(t *testing.T) {
 	t.Run("all are leaving", func(t *testing.T) {
 		r := start(t, setup{node: func(_ int, n *fleet.Node) { n.State = fleet.Draining }}, startNode(t, "a", answers(ok("{}"))))
 		c := r.dial()
-		c.send(post("none", chat))
+		c.send(post("none", chatBody))
 		got := c.answer("POST")
 		expectError(t, got, 503, "no_node_available", "")
 		retry(t, got)
@@ -288,7 +288,7 @@ func TestRequestTimes(t *testing.T) {
 	})
 	r := start(t, setup{set: set}, a)
 	slow, long, unlimited := r.dial(), r.dial(), r.dial()
-	slow.send(post("slow", chat))
+	slow.send(post("slow", chatBody))
 	long.send("GET /v1/files HTTP/1.1\r\nHost: x\r\n\r\n")
 	unlimited.send("GET /v1/batches HTTP/1.1\r\nHost: x\r\n\r\n")
 	expectError(t, slow.answer("POST"), 504, "timeout", "timeouts.request")

@@ -12,6 +12,7 @@ import (
 	"warmpath/dataplane/index"
 	"warmpath/dataplane/policy"
 	"warmpath/dataplane/prefix"
+	"warmpath/dataplane/prompt"
 )
 
 // loop is one event loop and all that it owns. Fields are loop-owned unless
@@ -31,25 +32,28 @@ type loop struct {
 	pool   backend.Pool
 	dialer backend.Dialer
 
-	open      clientList      // clients, for draining
-	draining  []*client       // clients that wait for their output to drain
-	spare     []*client       // memory of the other draining list
-	idleBytes int             // of the buffers in idle
-	idle      []*exchange     // free list
-	out       []byte          // scratch of one write
-	source    []byte          // scratch of X-Forwarded-For
-	slow      []*backend.Conn // paused, because their clients are slow
-	pauses    uint64
-	vec       [2][]byte    // scratch of one writev
-	view      view         // what depends on snapshot and settings alone
-	match     matchScratch // of one decision
-	overlay   overlay
-	cursor    uint64 // decisions made; for round_robin
-	random    uint64 // state of the generator
-	ids       idSource
-	tally     loopTally
-	records   recordRing
-	answers   answerCache
+	open       clientList      // clients, for draining
+	draining   []*client       // clients that wait for their output to drain
+	spare      []*client       // memory of the other draining list
+	idleBytes  int             // of the buffers in idle
+	idle       []*exchange     // free list
+	identities []*identity     // free list
+	out        []byte          // scratch of one write
+	source     []byte          // scratch of X-Forwarded-For
+	rankField  []byte          // scratch of putRank
+	slow       []*backend.Conn // paused, because their clients are slow
+	pauses     uint64
+	vec        [2][]byte    // scratch of one writev
+	leading    []uint32     // scratch of reporterIDs
+	view       view         // what depends on snapshot and settings alone
+	match      matchScratch // of one decision
+	overlay    overlay
+	cursor     uint64 // decisions made; for round_robin
+	random     uint64 // state of the generator
+	ids        idSource
+	tally      loopTally
+	records    recordRing
+	answers    answerCache
 }
 
 // view caches what follows from a snapshot and a Settings.
@@ -58,12 +62,20 @@ type view struct {
 	set      *Settings
 	prepared policy.Prepared
 	needs    policy.Needs
-	live     index.SlotSet // slots whose entries count
+	live     index.SlotSet // slots whose entries count, of all ranks
+
+	models *ExactModels
+	exact  []*prompt.Model // by model of snap; nil = its tokens are not known
+	proved []uint32        // by model of snap: classes that are exact at some node of it, as bits
 }
 
 // matchScratch is the input of one decision. Slices have a place a slot.
 type matchScratch struct {
-	units  []uint32
+	units   []uint32 // held, in units
+	walked  []uint32 // … of those, what the index knows
+	credits []uint32 // what they are worth, in quarters of a unit
+	rank    []int16  // the best rank
+
 	match  policy.Match
 	loads  policy.Loads
 	inputs policy.Inputs
@@ -88,21 +100,25 @@ func newLoop(d *Dataplane, el gnet.EventLoop) *loop {
 
 // refresh loads the snapshot and the settings in force and prepares for them.
 func (l *loop) refresh() *view {
-	snap, set := l.d.opt.Fleet.Load(), l.d.settings.Load()
+	snap, set, models := l.d.opt.Fleet.Load(), l.d.settings.Load(), l.d.exact.Load()
 	v := &l.view
-	if v.snap == snap && v.set == set {
+	if v.snap == snap && v.set == set && v.models == models {
 		return v
 	}
-	v.snap, v.set = snap, set
+	v.snap, v.set, v.models = snap, set, models
 	v.prepared, v.needs = set.Policy.Prepare(snap), set.Policy.Needs()
 	v.live.Reset()
-	for slot, n := range snap.Nodes {
-		if n != nil {
+	for slot := range snap.Nodes {
+		if snap.Owner(slot) != nil {
 			v.live.Add(slot)
 		}
 	}
+	v.refreshExact()
 	m := &l.match
 	m.units = resize(m.units, len(snap.Nodes))
+	m.walked = resize(m.walked, len(snap.Nodes))
+	m.credits = resize(m.credits, len(snap.Nodes))
+	m.rank = resize(m.rank, len(snap.Nodes))
 	m.match.Tokens = resize(m.match.Tokens, len(snap.Nodes))
 	m.match.PrefixHolder = resize(m.match.PrefixHolder, len(snap.Nodes))
 	m.loads.Requests = resize(m.loads.Requests, len(snap.Nodes))
@@ -110,6 +126,26 @@ func (l *loop) refresh() *view {
 	m.loads.TotalTokens = resize(m.loads.TotalTokens, len(snap.Nodes))
 	l.tally.refresh(snap)
 	return v
+}
+
+// refreshExact finds, by model, what its prompts need and where they are exact.
+func (v *view) refreshExact() {
+	v.exact = resize(v.exact, len(v.snap.Models))
+	v.proved = resize(v.proved, len(v.snap.Models))
+	for i := range v.snap.Models {
+		m := &v.snap.Models[i]
+		name := m.Name
+		if m.Base != "" {
+			name = m.Base
+		}
+		v.exact[i], v.proved[i] = v.models.of(name), 0
+		for _, slot := range m.Slots {
+			v.proved[i] |= v.snap.Nodes[slot].Exact
+		}
+		if v.exact[i] != nil && v.exact[i].UnitTokens != m.UnitTokens {
+			v.exact[i] = nil // its units are being made anew
+		}
+	}
 }
 
 func resize[T any](s []T, n int) []T {

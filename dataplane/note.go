@@ -7,18 +7,39 @@ import (
 )
 
 // Note says that a prompt was sent to a node: its units are held there from
-// now on. Chain is borrowed until the function that got the Note returns.
+// now on, or are expected to be. Chain is borrowed until the function that got
+// the Note returns.
 type Note struct {
-	Slot       int
+	Kind       NoteKind
+	Slot       int // of the node's rank
 	Generation uint32
-	AtNs       int64
+	AtNs       int64 // when it was sent; of NoteExpected and NoteBegun until when it counts
+	Class      uint8 // of NoteBegun: the prompt.Class whose proof its echo is
+	Echo       bool  // of NoteBegun: the engine has the first of the units for certain, and must report it
 	Chain      []prefix.Hash
+	// IDs are the prompt's first tokens, for nodes whose reporter names prompts
+	// by them; else empty.
+	IDs []uint32
 }
+
+// NoteKind says what a Note's units are.
+type NoteKind uint8
+
+const (
+	NoteLearned  NoteKind = iota // the whole chain; the node does not report what it holds
+	NoteExpected                 // what the node is expected to report
+	NoteBegun                    // … whose first token has come: until when it counts, newly
+)
 
 const (
 	noteRingWords  = 1 << 18 // 2 MiB a loop: a thousand notes of 64k-token prompts
-	noteHeadWords  = 3
+	noteHeadWords  = 4
 	noteSlotShift  = 32
+	noteSlotMask   = 1<<24 - 1
+	noteClassShift = 56
+	noteClassMask  = 1<<5 - 1
+	noteEchoBit    = 1 << 61
+	noteKindShift  = 62
 	noteLengthMask = 1<<32 - 1
 )
 
@@ -47,16 +68,30 @@ func (r *NoteRing) Dropped() uint64 { return r.dropped.Load() }
 
 // put appends a note, false if it was dropped. Producer only.
 func (r *NoteRing) put(n Note) bool {
-	head, need := r.head.Load(), uint64(noteHeadWords+len(n.Chain))
+	idWords := (len(n.IDs) + 1) / 2
+	head, need := r.head.Load(), uint64(noteHeadWords+len(n.Chain)+idWords)
 	if head+need-r.tail.Load() > noteRingWords {
 		r.dropped.Add(1)
 		return false
 	}
-	r.set(head, uint64(n.Slot)<<noteSlotShift|uint64(len(n.Chain)))
+	first := uint64(n.Kind)<<noteKindShift | uint64(n.Class)<<noteClassShift | uint64(n.Slot)<<noteSlotShift | uint64(len(n.Chain))
+	if n.Echo {
+		first |= noteEchoBit
+	}
+	r.set(head, first)
 	r.set(head+1, uint64(n.Generation))
 	r.set(head+2, uint64(n.AtNs))
+	r.set(head+3, uint64(len(n.IDs)))
 	for i, h := range n.Chain {
 		r.set(head+noteHeadWords+uint64(i), uint64(h))
+	}
+	ids := head + noteHeadWords + uint64(len(n.Chain))
+	for i := 0; i < len(n.IDs); i += 2 {
+		word := uint64(n.IDs[i])
+		if i+1 < len(n.IDs) {
+			word |= uint64(n.IDs[i+1]) << 32
+		}
+		r.set(ids+uint64(i/2), word)
 	}
 	r.head.Store(head + need) // publishes the words above
 	r.bell.ring()
@@ -115,12 +150,21 @@ func (r *NoteRing) Take(scratch []prefix.Hash, apply func(Note)) ([]prefix.Hash,
 	for i := range length {
 		scratch = append(scratch, prefix.Hash(r.get(tail+noteHeadWords+i)))
 	}
+	count := r.get(tail + 3)
+	var ids []uint32
+	for i := range count { // rare: nodes with minimal reporters alone have any
+		ids = append(ids, uint32(r.get(tail+noteHeadWords+length+i/2)>>(32*(i%2))))
+	}
 	apply(Note{
-		Slot:       int(first >> noteSlotShift),
+		Kind:       NoteKind(first >> noteKindShift),
+		Class:      uint8(first >> noteClassShift & noteClassMask),
+		Echo:       first&noteEchoBit != 0,
+		Slot:       int(first >> noteSlotShift & noteSlotMask),
 		Generation: uint32(r.get(tail + 1)),
 		AtNs:       int64(r.get(tail + 2)),
 		Chain:      scratch,
+		IDs:        ids,
 	})
-	r.tail.Store(tail + noteHeadWords + length) // after apply: the overlay may forget them now
+	r.tail.Store(tail + noteHeadWords + length + (count+1)/2) // after apply: the overlay may forget them now
 	return scratch, true
 }

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,13 +18,17 @@ func noteOf(i uint64, scratch []prefix.Hash) Note {
 	for k := range length {
 		scratch = append(scratch, prefix.Hash(i<<20|uint64(k)))
 	}
-	return Note{Slot: int(i % 1024), Generation: uint32(i * 3), AtNs: int64(i) - 50, Chain: scratch}
+	var ids []uint32 // of every other note, an even or odd number
+	for k := range i % 2 * (i % 7) {
+		ids = append(ids, uint32(i<<8|k|1<<31))
+	}
+	return Note{Slot: int(i % 1024), Generation: uint32(i * 3), AtNs: int64(i) - 50, Chain: scratch, IDs: ids}
 }
 
 func checkNote(t *testing.T, got Note, i uint64) {
 	t.Helper()
 	want := noteOf(i, nil)
-	if got.Slot != want.Slot || got.Generation != want.Generation || got.AtNs != want.AtNs || len(got.Chain) != len(want.Chain) {
+	if got.Slot != want.Slot || got.Generation != want.Generation || got.AtNs != want.AtNs || len(got.Chain) != len(want.Chain) || !slices.Equal(got.IDs, want.IDs) {
 		t.Fatalf("note %d is %+v, want %+v", i, got, want)
 	}
 	for k := range want.Chain {
@@ -100,7 +105,8 @@ func TestNoteRingFull(t *testing.T) {
 		i++
 	}
 	room := uint64(noteRingWords) - (r.head.Load() - r.tail.Load())
-	if need := uint64(noteHeadWords + len(noteOf(i, nil).Chain)); need <= room {
+	refused := noteOf(i, nil)
+	if need := uint64(noteHeadWords + len(refused.Chain) + (len(refused.IDs)+1)/2); need <= room {
 		t.Fatalf("refused a note of %d words with %d words free", need, room)
 	}
 	if r.Dropped() != 1 {
@@ -124,6 +130,63 @@ func TestNoteRingFull(t *testing.T) {
 	}
 	if !r.put(noteOf(i, nil)) {
 		t.Error("an empty ring refused a note")
+	}
+}
+
+// TestNoteIDs: ids come out as they went in, odd numbers of them too, wherever
+// in the ring its end falls into the note.
+func TestNoteIDs(t *testing.T) {
+	ids := []uint32{1<<32 - 1, 0, 3, 1 << 31, 5}
+	for count := range len(ids) + 1 {
+		words := uint64(noteHeadWords + 2 + (count+1)/2)
+		for start := noteRingWords - words; start <= noteRingWords; start++ {
+			r := newRing()
+			r.head.Store(start)
+			r.tail.Store(start)
+			want := Note{Kind: NoteLearned, Slot: 7, Generation: 8, AtNs: 9, Chain: []prefix.Hash{10, 11}, IDs: ids[:count]}
+			if !r.put(want) || !r.put(Note{Chain: []prefix.Hash{12}}) {
+				t.Fatal("an empty ring refused a note")
+			}
+			var got Note
+			r.Take(nil, func(n Note) { got = n })
+			if got.Slot != 7 || got.Generation != 8 || got.AtNs != 9 || !slices.Equal(got.Chain, want.Chain) || !slices.Equal(got.IDs, want.IDs) {
+				t.Errorf("%d ids from word %d: %+v, want %+v", count, start, got, want)
+			}
+			r.Take(nil, func(n Note) { got = n })
+			if len(got.IDs) != 0 || len(got.Chain) != 1 || got.Chain[0] != 12 || r.pending() {
+				t.Errorf("the note behind %d ids from word %d: %+v", count, start, got)
+			}
+		}
+	}
+}
+
+// TestNoteIDsFull: a note fits or is dropped whole, its ids included.
+func TestNoteIDsFull(t *testing.T) {
+	const others = 100
+	for _, c := range []struct {
+		ids  int
+		fits bool
+	}{
+		{2 * (noteRingWords - others - noteHeadWords), true},
+		{2*(noteRingWords-others-noteHeadWords) - 1, true},
+		{2*(noteRingWords-others-noteHeadWords) + 1, false},
+	} {
+		r := newRing()
+		r.put(Note{Chain: make([]prefix.Hash, others-noteHeadWords)})
+		if fits := r.put(Note{IDs: make([]uint32, c.ids)}); fits != c.fits || fits != (r.Dropped() == 0) {
+			t.Errorf("%d ids fit: %v, want %v; %d dropped", c.ids, fits, c.fits, r.Dropped())
+		}
+		r.Take(nil, func(Note) {})
+		if !r.put(Note{IDs: []uint32{1}}) { // into the words that are free again
+			t.Error("no room after a note was taken")
+		}
+		last := 0
+		for r.pending() {
+			r.Take(nil, func(n Note) { last = len(n.IDs) })
+		}
+		if last != 1 {
+			t.Errorf("the last note has %d ids, want 1", last)
+		}
 	}
 }
 

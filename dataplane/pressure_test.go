@@ -142,7 +142,7 @@ func backPressure(t *testing.T, total int, head string, chunked bool) {
 	runtime.ReadMemStats(&then)
 	c := r.dial()
 	_ = c.SetReadBuffer(64 << 10)
-	c.send(post("slow", chat))
+	c.send(post("slow", chatBody))
 	eventually(t, "the node to be paused", func() bool { return r.d.Totals().Pauses > 0 })
 	most := 0
 	body := c.stream(t)
@@ -185,7 +185,7 @@ func TestSlowClient(t *testing.T) {
 			r := start(t, setup{set: func(s *dataplane.Settings) { s.IdleStreamNs = int64(400e6) }}, a)
 			c := r.dial()
 			_ = c.SetReadBuffer(64 << 10)
-			c.send(post("slow", chat))
+			c.send(post("slow", chatBody))
 			eventually(t, "the node to be paused", func() bool { return r.d.Totals().Pauses > 0 })
 			if !reads {
 				eventually(t, "the client to be let go", func() bool { return r.d.Active() == 0 })

@@ -23,8 +23,9 @@ type Record struct {
 	Model        string
 	Policy       string
 	Exactness    Exactness
-	PromptTokens int // estimated, or counted where the exactness is exact
-	OutputTokens int // asked for; -1 = not said
+	Inexact      string // why the prompt's tokens were not known; "" if they were, or the model has none
+	PromptTokens int    // estimated, or counted where the exactness is exact
+	OutputTokens int    // asked for; -1 = not said
 	AffinityKey  uint64
 	Pressure     float64
 
@@ -79,6 +80,7 @@ type compactRecord struct {
 	model        string
 	policy       string
 	exact        Exactness
+	inexact      string
 	promptTokens int
 	outputTokens int
 	affinityKey  uint64
@@ -149,7 +151,7 @@ func (l *loop) remember(x *exchange) {
 		r.model = x.snap.Models[x.model].Name
 	}
 	r.policy = x.set.Policy.Name()
-	r.exact = x.exact
+	r.exact, r.inexact = x.exact, x.inexact
 	r.promptTokens, r.outputTokens = x.polReq.PromptTokens, x.polReq.OutputTokens
 	r.affinityKey = x.polReq.AffinityKey
 	r.pressure = l.d.opt.Fleet.Pressure()
@@ -231,6 +233,9 @@ func (l *loop) closeRecord(x *exchange) {
 	if x.began {
 		r.cached, r.enginePrompt, r.completion = x.watch.CachedTokens, x.watch.PromptTokens, x.watch.CompletionTokens
 	}
+	if n := x.counted(); n > 0 { // what the decision only estimated
+		r.promptTokens = n
+	}
 	r.routingNs = x.routedNs
 	if x.firstEventNs > 0 {
 		r.firstEventNs = x.firstEventNs - x.startNs
@@ -241,7 +246,7 @@ func (l *loop) closeRecord(x *exchange) {
 // expand makes a Record that shares nothing with the ring.
 func (d *Dataplane) expand(c *compactRecord) Record {
 	return Record{
-		ID: string(c.id[:c.idLen]), At: d.WallTime(c.atNs), Model: c.model, Policy: c.policy, Exactness: c.exact,
+		ID: string(c.id[:c.idLen]), At: d.WallTime(c.atNs), Model: c.model, Policy: c.policy, Exactness: c.exact, Inexact: c.inexact,
 		PromptTokens: c.promptTokens, OutputTokens: c.outputTokens, AffinityKey: c.affinityKey, Pressure: c.pressure,
 		Node: c.node, Reason: c.reason, First: c.first,
 		Candidates: append([]RecordedCandidate(nil), c.candidates[:c.nCand]...), Considered: c.considered,

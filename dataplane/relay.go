@@ -262,6 +262,7 @@ func (l *loop) events(x *exchange) {
 		x.firstEventNs = l.now
 		x.prefillDone()
 		l.firstEvent(x)
+		l.noteFirst(x)
 	} else {
 		l.nextEvent(x)
 	}

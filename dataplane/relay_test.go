@@ -17,7 +17,7 @@ func TestKeepAliveReusesTheNodesConnection(t *testing.T) {
 	c := r.dial()
 	for i := range 5 {
 		id := fmt.Sprintf("keep-%d", i)
-		c.send(post(id, chat, "Authorization: Bearer k\r\nConnection: X-Secret\r\nX-Secret: 1\r\n"))
+		c.send(post(id, chatBody, "Authorization: Bearer k\r\nConnection: X-Secret\r\nX-Secret: 1\r\n"))
 		got := c.answer("POST")
 		if got.StatusCode != 200 || got.Header.Get("X-Request-Id") != id || got.Header.Get("X-Routed-To") != "a" || got.Header.Get("X-Request-Duration") == "" || got.err != nil {
 			t.Fatalf("answer %v %v %v", got.StatusCode, got.Header, got.err)
@@ -31,7 +31,7 @@ func TestKeepAliveReusesTheNodesConnection(t *testing.T) {
 		t.Errorf("%d connections to the node for requests in a row, want 1", n)
 	}
 	for _, s := range a.requests() {
-		if s.body != chat || s.ContentLength != int64(len(chat)) || s.Host != a.address || s.Header.Get("Authorization") != "Bearer k" ||
+		if s.body != chatBody || s.ContentLength != int64(len(chatBody)) || s.Host != a.address || s.Header.Get("Authorization") != "Bearer k" ||
 			s.Header.Get("X-Secret") != "" || s.Header.Get("X-Forwarded-For") != "127.0.0.1" {
 			t.Errorf("the node saw %v %q", s.Header, s.body)
 		}
@@ -72,7 +72,7 @@ func TestPipelineIsAnsweredInOrder(t *testing.T) {
 	})
 	r := start(t, setup{}, a)
 	c := r.dial()
-	c.send(post("p-0", chat) + post("p-1", chat) + "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n" + post("p-2", chat))
+	c.send(post("p-0", chatBody) + post("p-1", chatBody) + "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n" + post("p-2", chatBody))
 	close(first)
 	for _, want := range []string{"p-0", "p-1", `"object":"list"`, "p-2"} {
 		if got := c.answer("POST"); !strings.Contains(got.body, want) {
@@ -188,7 +188,7 @@ func TestChunkedRequestIsSentWithLength(t *testing.T) {
 	a := startNode(t, "a", answers(ok("{}")))
 	r := start(t, setup{}, a)
 	request := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" +
-		chunk(chat[:7]) + chunk(chat[7:8]) + chunk(chat[8:]) + "0\r\nX-T: 1\r\n\r\n"
+		chunk(chatBody[:7]) + chunk(chatBody[7:8]) + chunk(chatBody[8:]) + "0\r\nX-T: 1\r\n\r\n"
 	c := r.dial()
 	for at := 0; at < len(request); at += 5 {
 		c.send(request[:at])
@@ -200,7 +200,7 @@ func TestChunkedRequestIsSentWithLength(t *testing.T) {
 		}
 	}
 	for _, s := range a.requests() {
-		if s.ContentLength != int64(len(chat)) || len(s.TransferEncoding) > 0 || s.body != chat || len(s.Trailer) > 0 {
+		if s.ContentLength != int64(len(chatBody)) || len(s.TransferEncoding) > 0 || s.body != chatBody || len(s.Trailer) > 0 {
 			t.Fatalf("the node saw length %d, codings %v, body %q", s.ContentLength, s.TransferEncoding, s.body)
 		}
 	}
@@ -211,13 +211,13 @@ func TestExpectContinue(t *testing.T) {
 	a := startNode(t, "a", answers(ok("{}")))
 	r := start(t, setup{}, a)
 	c := r.dial()
-	whole := post("e-1", chat, "Expect: 100-continue\r\n")
-	head := whole[:len(whole)-len(chat)]
+	whole := post("e-1", chatBody, "Expect: 100-continue\r\n")
+	head := whole[:len(whole)-len(chatBody)]
 	c.send(head)
 	if got := c.answer("POST"); got.StatusCode != 100 {
 		t.Fatalf("got %d before the body, want 100", got.StatusCode)
 	}
-	c.send(chat)
+	c.send(chatBody)
 	if got := c.answer("POST"); got.StatusCode != 200 {
 		t.Fatalf("got %d", got.StatusCode)
 	}
@@ -253,7 +253,7 @@ func TestEarlyAnswer(t *testing.T) {
 	if got := c.answer("POST"); got.StatusCode != 413 || got.body != "{}" {
 		t.Fatalf("got %d %q", got.StatusCode, got.body)
 	}
-	c.send(post("next", chat))
+	c.send(post("next", chatBody))
 	if got := c.answer("POST"); got.StatusCode != 200 {
 		t.Fatalf("the next request got %d", got.StatusCode)
 	}
@@ -289,13 +289,13 @@ func TestBytesBehindAnAnswer(t *testing.T) {
 			})
 			r := start(t, setup{}, a)
 			c := r.dial()
-			c.send(post("b-1", chat))
+			c.send(post("b-1", chatBody))
 			if got := c.answer("POST"); got.body != "{}" {
 				t.Fatalf("got %q", got.body)
 			}
 			close(more)
 			eventually(t, "no idle connection", func() bool { return r.d.Totals().NodeIdle == 0 })
-			c.send(post("b-2", chat))
+			c.send(post("b-2", chatBody))
 			if got := c.answer("POST"); got.body != "{}" {
 				t.Fatalf("the next request got %q", got.body)
 			}
@@ -381,7 +381,7 @@ func TestWhoTheClientIs(t *testing.T) {
 				}
 			}}, a)
 			c := r.dial()
-			c.send(post("bad id!", chat, "X-Forwarded-For: 9.9.9.9\r\nX-Real-IP: 8.8.8.8\r\n"))
+			c.send(post("bad id!", chatBody, "X-Forwarded-For: 9.9.9.9\r\nX-Real-IP: 8.8.8.8\r\n"))
 			got := c.answer("POST")
 			seen := a.requests()[0].Header
 			forwarded, real := "127.0.0.1", "127.0.0.1"

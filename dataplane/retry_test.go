@@ -68,26 +68,26 @@ func TestRetries(t *testing.T) {
 		tries   string
 		outcome backend.Class
 	}{
-		{"refused", nil, chat, []func(*conn){none, answers(ok("good"))}, 200, "good", "n0:refused n1:ok", backend.OK},
-		{"reset before the answer", nil, chat, []func(*conn){resets, answers(ok("good"))}, 200, "good", "n0:reset n1:ok", backend.OK},
-		{"closed before the answer", nil, chat, []func(*conn){closes, answers(ok("good"))}, 200, "good", "n0:reset n1:ok", backend.OK},
-		{"closed within the head", nil, chat, []func(*conn){saysAndCloses("HTTP/1.1 200 OK\r\nConte"), answers(ok("good"))}, 200, "good", "n0:reset n1:ok", backend.OK},
-		{"500", nil, chat, []func(*conn){answers(serverError), answers(ok("good"))}, 200, "good", "n0:status n1:ok", backend.OK},
-		{"503 twice, then good", nil, chat, []func(*conn){answers(unavailable), answers(unavailable), answers(ok("good"))}, 200, "good", "n0:status n1:status n2:ok", backend.OK},
-		{"the last 5xx is passed on", nil, chat, []func(*conn){answers(serverError), answers(unavailable)}, 503, "busy", "n0:status n1:status", backend.Status},
-		{"no more than retries allows", nil, chat, []func(*conn){answers(unavailable), answers(unavailable), answers(serverError), answers(ok("good"))}, 500, "five", "n0:status n1:status n2:status", backend.Status},
-		{"no retries", func(s *dataplane.Settings) { s.Retries = 0 }, chat, []func(*conn){answers(unavailable), answers(ok("good"))}, 503, "busy", "n0:status", backend.Status},
-		{"501 is an answer", nil, chat, []func(*conn){answers("HTTP/1.1 501 Not Implemented\r\nContent-Length: 0\r\n\r\n"), answers(ok("good"))}, 501, "", "n0:ok", backend.OK},
-		{"429 is an answer", nil, chat, []func(*conn){answers("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"), answers(ok("good"))}, 429, "", "n0:ok", backend.OK},
-		{"two nodes die", nil, chat, []func(*conn){resets, none, answers(ok("good"))}, 502, "tried: n0, n1", "n0:reset n1:refused", backend.Refused},
-		{"none is left", nil, chat, []func(*conn){none}, 502, "could not be reached; tried: n0", "n0:refused", backend.Refused},
-		{"a dead and a sick one", nil, chat, []func(*conn){resets, answers(unavailable), answers(ok("good"))}, 200, "good", "n0:reset n1:status n2:ok", backend.OK},
-		{"not HTTP", nil, chat, []func(*conn){says("SSH-2.0-x\r\n"), answers(ok("good"))}, 200, "good", "n0:malformed n1:ok", backend.OK},
-		{"bad Content-Length", nil, chat, []func(*conn){says("HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n"), answers(ok("good"))}, 200, "good", "n0:malformed n1:ok", backend.OK},
-		{"both lengths", nil, chat, []func(*conn){says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n")}, 502, "not HTTP; tried: n0", "n0:malformed", backend.Malformed},
-		{"bad first chunk", nil, chat, []func(*conn){says("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxx\r\n"), answers(ok("good"))}, 200, "good", "n0:malformed n1:ok", backend.OK},
-		{"an endless head", nil, chat, []func(*conn){says("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 9<<10)), answers(ok("good"))}, 200, "good", "n0:malformed n1:ok", backend.OK},
-		{"101", nil, chat, []func(*conn){says("HTTP/1.1 101 Switching Protocols\r\n\r\n"), answers(ok("good"))}, 200, "good", "n0:malformed n1:ok", backend.OK},
+		{"refused", nil, chatBody, []func(*conn){none, answers(ok("good"))}, 200, "good", "n0:refused n1:ok", backend.OK},
+		{"reset before the answer", nil, chatBody, []func(*conn){resets, answers(ok("good"))}, 200, "good", "n0:reset n1:ok", backend.OK},
+		{"closed before the answer", nil, chatBody, []func(*conn){closes, answers(ok("good"))}, 200, "good", "n0:reset n1:ok", backend.OK},
+		{"closed within the head", nil, chatBody, []func(*conn){saysAndCloses("HTTP/1.1 200 OK\r\nConte"), answers(ok("good"))}, 200, "good", "n0:reset n1:ok", backend.OK},
+		{"500", nil, chatBody, []func(*conn){answers(serverError), answers(ok("good"))}, 200, "good", "n0:status n1:ok", backend.OK},
+		{"503 twice, then good", nil, chatBody, []func(*conn){answers(unavailable), answers(unavailable), answers(ok("good"))}, 200, "good", "n0:status n1:status n2:ok", backend.OK},
+		{"the last 5xx is passed on", nil, chatBody, []func(*conn){answers(serverError), answers(unavailable)}, 503, "busy", "n0:status n1:status", backend.Status},
+		{"no more than retries allows", nil, chatBody, []func(*conn){answers(unavailable), answers(unavailable), answers(serverError), answers(ok("good"))}, 500, "five", "n0:status n1:status n2:status", backend.Status},
+		{"no retries", func(s *dataplane.Settings) { s.Retries = 0 }, chatBody, []func(*conn){answers(unavailable), answers(ok("good"))}, 503, "busy", "n0:status", backend.Status},
+		{"501 is an answer", nil, chatBody, []func(*conn){answers("HTTP/1.1 501 Not Implemented\r\nContent-Length: 0\r\n\r\n"), answers(ok("good"))}, 501, "", "n0:ok", backend.OK},
+		{"429 is an answer", nil, chatBody, []func(*conn){answers("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"), answers(ok("good"))}, 429, "", "n0:ok", backend.OK},
+		{"two nodes die", nil, chatBody, []func(*conn){resets, none, answers(ok("good"))}, 502, "tried: n0, n1", "n0:reset n1:refused", backend.Refused},
+		{"none is left", nil, chatBody, []func(*conn){none}, 502, "could not be reached; tried: n0", "n0:refused", backend.Refused},
+		{"a dead and a sick one", nil, chatBody, []func(*conn){resets, answers(unavailable), answers(ok("good"))}, 200, "good", "n0:reset n1:status n2:ok", backend.OK},
+		{"not HTTP", nil, chatBody, []func(*conn){says("SSH-2.0-x\r\n"), answers(ok("good"))}, 200, "good", "n0:malformed n1:ok", backend.OK},
+		{"bad Content-Length", nil, chatBody, []func(*conn){says("HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n"), answers(ok("good"))}, 200, "good", "n0:malformed n1:ok", backend.OK},
+		{"both lengths", nil, chatBody, []func(*conn){says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n")}, 502, "not HTTP; tried: n0", "n0:malformed", backend.Malformed},
+		{"bad first chunk", nil, chatBody, []func(*conn){says("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxx\r\n"), answers(ok("good"))}, 200, "good", "n0:malformed n1:ok", backend.OK},
+		{"an endless head", nil, chatBody, []func(*conn){says("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 9<<10)), answers(ok("good"))}, 200, "good", "n0:malformed n1:ok", backend.OK},
+		{"101", nil, chatBody, []func(*conn){says("HTTP/1.1 101 Switching Protocols\r\n\r\n"), answers(ok("good"))}, 200, "good", "n0:malformed n1:ok", backend.OK},
 
 		{"error event first", nil, streamed, []func(*conn){says(streamHead + chunk(errorPayload)), answers(goodStream)}, 200, "good", "n0:error_event n1:ok", backend.OK},
 		{"error event first, in pieces", nil, streamed, []func(*conn){says(streamHead + chunk(errorPayload[:12]) + chunk(errorPayload[12:])), answers(goodStream)}, 200, "good", "n0:error_event n1:ok", backend.OK},
@@ -102,9 +102,9 @@ func TestRetries(t *testing.T) {
 		{"no head in time", short, streamed, []func(*conn){hangs, answers(goodStream)}, 200, "good", "n0:silent n1:ok", backend.OK},
 		{"no event in time", short, streamed, []func(*conn){says(streamHead + chunk(": ping\n\n")), answers(goodStream)}, 200, "good", "n0:silent n1:ok", backend.OK},
 		{"silence, none left", short, streamed, []func(*conn){hangs, hangs}, 504, "did not answer in time; tried: n0, n1", "n0:silent n1:silent", backend.Silent},
-		{"not a stream: patience", short, chat, []func(*conn){answers(ok("good"))}, 200, "good", "n0:ok", backend.OK},
+		{"not a stream: patience", short, chatBody, []func(*conn){answers(ok("good"))}, 200, "good", "n0:ok", backend.OK},
 		{"no hold", func(s *dataplane.Settings) { s.HoldHead = false }, streamed, []func(*conn){answers(streamHead + chunk(errorPayload) + "0\r\n\r\n"), answers(goodStream)}, 200, "EngineCore", "n0:error_event", backend.ErrorEvent},
-		{"a body too long to be held", func(s *dataplane.Settings) { s.RetryBodyBytes = 10 }, chat, []func(*conn){resets, answers(ok("good"))}, 502, "tried: n0", "n0:reset", backend.Reset},
+		{"a body too long to be held", func(s *dataplane.Settings) { s.RetryBodyBytes = 10 }, chatBody, []func(*conn){resets, answers(ok("good"))}, 502, "tried: n0", "n0:reset", backend.Reset},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var nodes []*node
@@ -163,12 +163,12 @@ func TestStaleConnection(t *testing.T) {
 			b := startNode(t, "b", answers(ok("wrong")))
 			r := start(t, setup{}, a, b)
 			c := r.dial()
-			c.send(post("stale-0", chat))
+			c.send(post("stale-0", chatBody))
 			c.answer("POST")
 			// The request and the close come to the loop in one turn: which of
 			// the two it takes first is the kernel's choice.
 			release := r.d.HoldLoop()
-			c.send(post("stale-1", chat))
+			c.send(post("stale-1", chatBody))
 			close(gone)
 			<-closed
 			release()
@@ -203,9 +203,9 @@ func TestStaleAfterWriting(t *testing.T) {
 	b := startNode(t, "b", answers(ok("other")))
 	r := start(t, setup{}, a, b)
 	c := r.dial()
-	c.send(post("again-0", chat))
+	c.send(post("again-0", chatBody))
 	c.answer("POST")
-	c.send(post("again-1", chat))
+	c.send(post("again-1", chatBody))
 	if got := c.answer("POST"); got.body != "other" {
 		t.Errorf("got %q", got.body)
 	}
@@ -237,7 +237,7 @@ func TestRetryBudget(t *testing.T) {
 	var clients []*client
 	for i := range many {
 		c := r.dial()
-		c.send(post(fmt.Sprintf("budget-%d", i), chat))
+		c.send(post(fmt.Sprintf("budget-%d", i), chatBody))
 		clients = append(clients, c)
 	}
 	eventually(t, "three retries under way and the others answered", func() bool {
@@ -263,14 +263,14 @@ func TestNoRetryAfterAByte(t *testing.T) {
 		name, request string
 		script        func(*conn, func())
 	}{
-		{"length, closed", chat, func(c *conn, wait func()) { c.send(lengthHead, "part"); wait() }},
-		{"length, reset", chat, func(c *conn, wait func()) { c.send(lengthHead, "part"); wait(); c.reset() }},
-		{"chunked, closed", chat, func(c *conn, wait func()) { c.send(chunkedHead, chunk("part")); wait() }},
-		{"chunked, reset", chat, func(c *conn, wait func()) { c.send(chunkedHead, chunk("part")); wait(); c.reset() }},
-		{"chunked, malformed", chat, func(c *conn, wait func()) { c.send(chunkedHead, chunk("part")); wait(); c.send("-1\r\n"); c.gone() }},
+		{"length, closed", chatBody, func(c *conn, wait func()) { c.send(lengthHead, "part"); wait() }},
+		{"length, reset", chatBody, func(c *conn, wait func()) { c.send(lengthHead, "part"); wait(); c.reset() }},
+		{"chunked, closed", chatBody, func(c *conn, wait func()) { c.send(chunkedHead, chunk("part")); wait() }},
+		{"chunked, reset", chatBody, func(c *conn, wait func()) { c.send(chunkedHead, chunk("part")); wait(); c.reset() }},
+		{"chunked, malformed", chatBody, func(c *conn, wait func()) { c.send(chunkedHead, chunk("part")); wait(); c.send("-1\r\n"); c.gone() }},
 		{"stream, closed", streamed, func(c *conn, wait func()) { c.send(streamHead, chunk(event("part"))); wait() }},
 		{"stream, silent", streamed, func(c *conn, wait func()) { c.send(streamHead, chunk(event("part"))); wait(); c.gone() }},
-		{"until close, reset", chat, func(c *conn, wait func()) { c.send("HTTP/1.1 200 OK\r\n\r\npart"); wait(); c.reset() }},
+		{"until close, reset", chatBody, func(c *conn, wait func()) { c.send("HTTP/1.1 200 OK\r\n\r\npart"); wait(); c.reset() }},
 		{"1.0 and chunked, closed", "1.0", func(c *conn, wait func()) { c.send(chunkedHead, chunk("part")); wait() }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestNoRetryAfterAByte(t *testing.T) {
 			cl := r.dial()
 			request := post("cut", c.request)
 			if c.request == "1.0" {
-				request = strings.Replace(post("cut", chat), "HTTP/1.1", "HTTP/1.0", 1)
+				request = strings.Replace(post("cut", chatBody), "HTTP/1.1", "HTTP/1.0", 1)
 			}
 			cl.send(request)
 			skipHead(t, cl)

@@ -17,10 +17,12 @@ const (
 	ExactNone     Exactness = iota // not at all: routed by load
 	ExactAffinity                  // by the affinity key alone
 	ExactText                      // by the chain of its raw text
+	ExactPrefix                    // by the engine's own token blocks, up to something unknown
 	ExactTokens                    // by the engine's own token blocks
+	exactnesses
 )
 
-var exactnessNames = [...]string{"none", "affinity", "text", "exact"}
+var exactnessNames = [exactnesses]string{"none", "affinity", "text", "exact_prefix", "exact"}
 
 // String returns the value of the label `exactness`.
 func (e Exactness) String() string { return exactnessNames[e] }
@@ -43,25 +45,48 @@ func (l *loop) requestRead(x *exchange) {
 		l.answerHealth(x)
 		return
 	}
-	if a := l.decide(x); a != nil {
+	l.route(x)
+}
+
+// route decides and sends, or leaves it to a worker to bring x back here.
+func (l *loop) route(x *exchange) {
+	a, later := l.decide(x)
+	switch {
+	case later:
+		x.phase = phIdentifying
+		l.armExchange(x)
+	case a != nil:
 		l.fail(x, a)
-		return
+	default:
+		c := x.client
+		l.dispatch(x, x.decision.Slot, x.decision.Reason)
+		if c.x == x && x.ident != nil { // still under way: what is left of its prompt
+			l.finishIdentity(x)
+		}
 	}
-	l.dispatch(x, x.decision.Slot, x.decision.Reason)
 }
 
 // decide identifies the prompt, matches it and chooses a node. It returns an
-// answer if there is none to send the request to.
-func (l *loop) decide(x *exchange) *answer {
+// answer if there is none to send the request to; later means that a worker
+// has the prompt and brings x back to route.
+func (l *loop) decide(x *exchange) (a *answer, later bool) {
 	v := l.refresh()
 	x.snap = v.snap
 	if x.scanning {
 		x.found = x.scanner.Result()
 	}
 	if a := x.chooseModel(); a != nil {
-		return a
+		return a, false
 	}
-	l.identify(x)
+	if l.identify(x) {
+		return nil, true
+	}
+	return l.choose(x), false
+}
+
+// choose lets the policy decide.
+func (l *loop) choose(x *exchange) *answer {
+	v := &l.view
 	l.readLoads(v.snap)
 	l.cursor++
 	in := &l.match.inputs
@@ -104,15 +129,16 @@ func (x *exchange) chooseModel() *answer {
 	}
 }
 
-// identify fills x.polReq and the match of the decision.
-func (l *loop) identify(x *exchange) {
+// identify fills x.polReq and the match of the decision. later means that a
+// worker goes on with it.
+func (l *loop) identify(x *exchange) (later bool) {
 	r := &x.polReq
 	*r = policy.Request{Model: x.model, OutputTokens: -1, Island: x.set.Island}
 	clear(l.match.match.Tokens)
 	clear(l.match.match.PrefixHolder)
 	x.exact, x.units = ExactNone, nil
 	if x.found == nil || !x.class.prompt {
-		return
+		return false
 	}
 	name := x.modelName()
 	r.OutputTokens = int(x.found.MaxTokens)
@@ -125,13 +151,18 @@ func (l *loop) identify(x *exchange) {
 	if r.AffinityKey != 0 {
 		x.exact = ExactAffinity
 	}
-	x.chain.Reset(x.snap.Seed, name, x.found.CacheSalt.Of(x.data))
-	x.units = x.chain.Append(x.data, x.found)
-	if len(x.units) == 0 {
-		return
+	switch l.identifyExactly(x) {
+	case identified:
+		return false
+	case withWorker:
+		return true
 	}
-	x.exact = ExactText
-	l.matchUnits(x)
+	x.chain.Reset(x.snap.Seed, name, x.found.CacheSalt.Of(x.data))
+	if x.units = x.chain.Append(x.data, x.found); len(x.units) > 0 {
+		x.exact, x.unitTokens = ExactText, prefix.TextUnitTokens
+		l.matchUnits(x)
+	}
+	return false
 }
 
 func (x *exchange) modelName() []byte {
@@ -186,7 +217,8 @@ func (x *exchange) sessionKey() uint64 {
 	return 0
 }
 
-// matchUnits asks the index, and what is on its way to it, who holds how much.
+// matchUnits asks the index, and what is on its way to it, who holds how much
+// of a text.
 func (l *loop) matchUnits(x *exchange) {
 	m := &l.match
 	clear(m.units)
@@ -218,7 +250,8 @@ func (x *exchange) matchPrefix(l *loop) {
 			tokens = n
 		}
 	}
-	units := min((tokens+prefix.TextUnitTokens-1)/prefix.TextUnitTokens, int64(len(x.units)))
+	unit := int64(x.unitTokens)
+	units := min((tokens+unit-1)/unit, int64(len(x.units)))
 	if units <= 0 {
 		return
 	}

@@ -28,11 +28,17 @@ type Settings struct {
 	RequestNsByPath map[string]int64 // … to one of these paths; 0 = no limit
 	IdleClientNs    int64            // between two requests of a client
 	IdleNodeNs      int64            // an unused connection to a node; below the engines' 5 s
+	SpeculativeNs   int64            // how long an expected unit counts after the first token
+	IdentifyNs      int64            // wait for a worker to know a prompt's tokens, before it is routed by its text; 0 = 500 ms
 	Retries         int              // tries after the first
 	RetryBudget     float64
 	HoldHead        bool // hold the head of an event stream until its first event
 	TrustedSource   []netip.Prefix
 }
+
+// identifyNs is the default of Settings.IdentifyNs: a prompt of a million tokens
+// that nobody has seen takes a third of it.
+const identifyNs = int64(500e6)
 
 // trusts reports whether X-Forwarded-For and X-Real-IP of that peer count.
 func (s *Settings) trusts(addr netip.Addr) bool {

@@ -105,7 +105,9 @@ func TestClassOf(t *testing.T) {
 		if _, err := r.Parse(head, &wire.Limits{}); err != nil {
 			t.Fatalf("%s %s: %v", c.method, c.path, err)
 		}
-		if got := classOf(&r, head); got != c.want {
+		got := classOf(&r, head)
+		got.form = 0 // a table of its own says it
+		if got != c.want {
 			t.Errorf("%s %s is %+v, want %+v", c.method, c.path, got, c.want)
 		}
 	}

@@ -195,7 +195,14 @@ func printDecision(w io.Writer, d *admin.DecisionView) {
 	fmt.Fprintf(w, "reason\t%s: %s\n", d.Reason, d.Why)
 	fmt.Fprintf(w, "policy\t%s\n", d.Policy)
 	fmt.Fprintf(w, "model\t%s\n", d.Model)
-	fmt.Fprintf(w, "prompt\tabout %d tokens, exactness %s\n", d.PromptTokens, d.Exactness)
+	about := "about "
+	if d.Exactness == "exact" {
+		about = ""
+	}
+	fmt.Fprintf(w, "prompt\t%s%d tokens, exactness %s\n", about, d.PromptTokens, d.Exactness)
+	if d.Inexact != "" {
+		fmt.Fprintf(w, "inexact\t%s\n", d.Inexact)
+	}
 	if o := d.Outcome; o != nil {
 		fmt.Fprintf(w, "outcome\t%d %s after %.1f ms, routed in %.0f µs\n", o.Status, o.Outcome, 1e3*o.DurationSeconds, 1e6*o.RoutingSeconds)
 		if o.CachedTokens != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"warmpath/controlplane"
 	"warmpath/controlplane/config"
 )
 
@@ -63,7 +64,7 @@ configuration again.`,
 		if err != nil {
 			return err
 		}
-		log.Info("serving", "clients", r.data.Addr().String(), "admin", r.adminAddr(), "nodes", len(c.Nodes), "policy", c.Policy.Name, "kernel", "off: this build has no kernel plane", "version", version)
+		log.Info("serving", "clients", r.data.Addr().String(), "admin", r.adminAddr(), "reports", r.control.ReportsAddr(), "nodes", len(c.Nodes), "policy", c.Policy.Name, "kernel", "off: this build has no kernel plane", "version", version)
 		return r.untilSignal()
 	}
 	return cmd
@@ -146,6 +147,13 @@ func newCheck() *cobra.Command {
 		}
 		if problems := c.CheckLimits(hard); len(problems) > 0 {
 			return config.Errors(problems)
+		}
+		notes, err := controlplane.CheckFiles(c)
+		for _, note := range notes {
+			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
+		}
+		if err != nil {
+			return err
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok, %d nodes, policy %s\n", flags.path, len(c.Nodes), c.Policy.Name)
 		return err

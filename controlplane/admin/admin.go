@@ -88,6 +88,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /api/decisions", s.listDecisions)
 	mux.HandleFunc("GET /api/decisions/{id}", s.decision)
 	mux.HandleFunc("POST /api/explain", s.explain)
+	mux.HandleFunc("POST /api/tokens", s.tokens)
 	mux.HandleFunc("GET /api/index", s.index)
 	mux.HandleFunc("POST /api/reload", s.reload)
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)

@@ -21,6 +21,7 @@ type DecisionView struct {
 	Why          string          `json:"why"` // the same in words
 	Policy       string          `json:"policy"`
 	Exactness    string          `json:"exactness"`
+	Inexact      string          `json:"inexact_because,omitempty"`
 	PromptTokens int             `json:"prompt_tokens"`
 	OutputTokens *int            `json:"max_tokens"`
 	AffinityKey  string          `json:"affinity_key,omitempty"`
@@ -67,7 +68,7 @@ type OutcomeView struct {
 func viewOf(r *dataplane.Record) DecisionView {
 	v := DecisionView{
 		RequestID: r.ID, At: r.At, Model: r.Model, Node: r.Node, Reason: r.Reason.String(), FirstReason: r.First.String(),
-		Policy: r.Policy, Exactness: r.Exactness.String(), PromptTokens: r.PromptTokens, Pressure: r.Pressure, Considered: r.Considered,
+		Policy: r.Policy, Exactness: r.Exactness.String(), Inexact: r.Inexact, PromptTokens: r.PromptTokens, Pressure: r.Pressure, Considered: r.Considered,
 		Candidates: []CandidateView{}, PassedOver: []PassedView{}, Tries: []TryView{},
 	}
 	if r.OutputTokens >= 0 {

@@ -40,7 +40,6 @@ var (
 	descState      = desc("node_state", "1 for the state the node is in.", "node", "state")
 	descBreaker    = desc("node_breaker", "1 for the state the node's breaker is in.", "node", "state")
 	descWeight     = desc("node_weight", "Measured speed, 1.0 = median of the model's nodes.", "node")
-	descUnits      = desc("index_blocks", "Units the index holds for the node.", "node")
 	descIndexBytes = desc("index_bytes", "Memory of the index.")
 	descIndexGone  = desc("index_evictions_total", "Units that left the index, by why.", "reason")
 	descConns      = desc("connections", "Connections.", "side")
@@ -88,6 +87,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	m.gauge(descPressure, c.opt.Fleet.Pressure())
 	m.gauge(descBuild, 1, c.opt.Version)
 	c.index(m)
+	c.events(m)
+	c.texts(m, &t)
 	for _, n := range c.opt.Fleet.Load().Nodes {
 		if n != nil {
 			c.node(m, n, t.Nodes[n.Name])
@@ -123,7 +124,7 @@ func (c *collector) node(m maker, n *fleet.Node, t *dataplane.NodeTally) {
 		m.gauge(descBreaker, flag(n.Breaker == b), n.Name, b.String())
 	}
 	m.gauge(descWeight, n.Weight, n.Name)
-	m.gauge(descUnits, float64(c.opt.Index.SlotUnits(n.Slot)), n.Name)
+	c.exactness(m, n)
 	if t != nil {
 		m.histogram(descTTFT, &t.FirstEvent, n.Name)
 		m.histogram(descITL, &t.InterToken, n.Name)

@@ -10,6 +10,7 @@ import (
 	"warmpath/controlplane/discover"
 	"warmpath/controlplane/state"
 	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/prompt"
 )
 
 // NodeView is one node as GET /api/nodes shows it. What is not known is null.
@@ -46,6 +47,10 @@ type NodeView struct {
 	RoundTrip    *float64 `json:"round_trip_seconds"`
 	ErrorShare   *float64 `json:"error_share"`
 	SourceOfNode string   `json:"source"`
+
+	Trust         []string `json:"trust"`                    // in its KV-cache events, by rank
+	Exact         []string `json:"exact"`                    // classes of requests whose tokens are known here
+	EngineVersion string   `json:"engine_version,omitempty"` // as it said when they were proved
 }
 
 func (s *Server) listNodes(w http.ResponseWriter, _ *http.Request) {
@@ -84,12 +89,39 @@ func (s *Server) nodeView(n *state.Node, f *fleet.Node) NodeView {
 		CapacityClass: f.CapacityClass, Weight: f.Weight,
 		InFlight: f.Load.Requests.Load(), InFlightTokens: f.Load.TotalTokens.Load(), InFlightPrefill: f.Load.PrefillTokens.Load(),
 		MaxInFlight: f.MaxInFlight, Failures: f.Load.Failures.Load(), Successes: f.Load.Successes.Load(),
-		IndexUnits:  s.opt.Index.SlotUnits(f.Slot),
+		IndexUnits:  s.indexUnits(f),
 		MaxModelLen: f.MaxModelLen, BlockTokens: f.BlockTokens, CacheTokens: f.CacheTokens,
 		Queued: known(f.QueuedRequests), Running: known(f.RunningRequests), KVUse: known(f.KVUse),
 		PrefillRate: known(f.PrefillTokensPerSecond), RoundTrip: known(f.RoundTripSeconds), ErrorShare: known(f.ErrorShare),
 		SourceOfNode: n.Source,
+		Trust:        trustNames(f), Exact: exactClasses(f), EngineVersion: n.Version,
 	}
+}
+
+// indexUnits is what the index holds for all ranks of a node.
+func (s *Server) indexUnits(n *fleet.Node) (units int64) {
+	for r := range n.Ranks {
+		units += s.opt.Index.SlotUnits(n.Slot + r)
+	}
+	return units
+}
+
+func trustNames(n *fleet.Node) []string {
+	names := make([]string, len(n.Trust))
+	for r, t := range n.Trust {
+		names[r] = t.String()
+	}
+	return names
+}
+
+func exactClasses(n *fleet.Node) []string {
+	names := []string{}
+	for c := range prompt.Classes {
+		if n.Exact>>c&1 != 0 {
+			names = append(names, c.String())
+		}
+	}
+	return names
 }
 
 // why says what put the node where it is; that it drains, or an open breaker,

@@ -154,6 +154,7 @@ type Breaker struct {
 // Index bounds the prefix index.
 type Index struct {
 	MemoryBytes     int64
+	MemoBytes       int64
 	SpeculativeTTL  time.Duration
 	ApproximateTTL  time.Duration
 	LearnedEviction string // lru, lfu, fifo, mru, filo, priority

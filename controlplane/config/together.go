@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
+	"warmpath/controlplane/state"
 	"warmpath/dataplane/policy"
 )
 
@@ -15,8 +17,50 @@ func (d *decoder) together(check PolicyCheck) {
 	d.listeners()
 	d.modelNames()
 	d.nodeNames()
+	d.exactness()
 	d.policy(check)
 	d.bounds()
+}
+
+// exactness refuses halves of what only works whole.
+func (d *decoder) exactness() {
+	c := d.config
+	half := func(key, value, what, remedy string) {
+		d.refuse(key, d.places[key], quoteShort(value), complaint{what, remedy})
+	}
+	for i := range c.Models {
+		if m := &c.Models[i]; m.ChatTemplate != "" && m.Tokenizer == "" {
+			half(fmt.Sprintf("models[%d].chat_template", i), m.ChatTemplate, "a chat template serves nothing without a tokenizer", "give the model's tokenizer.json too")
+		}
+	}
+	for i := range c.Nodes {
+		n, path := &c.Nodes[i], fmt.Sprintf("nodes[%d].", i)
+		switch e := &n.KVEvents; {
+		case e.Endpoint != "" && e.Listen != "":
+			half(path+"kv_events.listen", e.Listen, "events are dialled at kv_events.endpoint already", "remove one of the two")
+		case e.Replay != "" && e.Endpoint == "" && e.Listen == "":
+			half(path+"kv_events.replay", e.Replay, "there is a replay without events", "give kv_events.endpoint or kv_events.listen too")
+		}
+		switch {
+		case n.HashScheme == "":
+		case c.Reports.Listen == "":
+			half(path+"hash_scheme", n.HashScheme, "nobody can report", "set reports.listen, or remove hash_scheme")
+		case n.KVEvents.Endpoint != "" || n.KVEvents.Listen != "":
+			half(path+"hash_scheme", n.HashScheme, "the node's events are followed, so its reports are refused", "remove hash_scheme or kv_events")
+		case n.HashScheme == state.SchemePrefix && n.PrefixTokens < state.MinPrefixTokens:
+			key := path + "prefix_tokens"
+			d.refuse(key, d.places[key], strconv.Itoa(n.PrefixTokens), complaint{
+				"fewer tokens than an index entry has, so that no prompt would be known by them",
+				fmt.Sprintf("use %d or more, here and in the reporter", state.MinPrefixTokens),
+			})
+		}
+	}
+	switch {
+	case c.Reports.Listen == "" && c.Reports.TokensFile != "":
+		half("reports.tokens_file", c.Reports.TokensFile, "nobody can report", "set reports.listen, or remove reports.tokens_file")
+	case c.Reports.Listen != "" && c.Reports.TokensFile == "":
+		half("reports.listen", c.Reports.Listen, "reports need a token for each node", "set reports.tokens_file")
+	}
 }
 
 // checkPolicy is the check of the policies in this binary.
@@ -70,8 +114,18 @@ func (d *decoder) listeners() {
 		key, at := d.at("admin.listen", "admin.token")
 		d.refuse(key, at, quote(c.Admin.Listen), complaint{"the admin API would listen beyond loopback without a token", "set admin.token, or listen on 127.0.0.1"})
 	}
-	if c.Listen != "" && c.Admin.Listen == c.Listen && !strings.HasSuffix(c.Listen, ":0") {
-		d.contradiction("admin.listen", "listen", "two listeners have the same address", "give each its own port")
+	for _, pair := range []struct{ a, b, one, other string }{
+		{c.Admin.Listen, c.Listen, "admin.listen", "listen"},
+		{c.Reports.Listen, c.Listen, "reports.listen", "listen"},
+		{c.Reports.Listen, c.Admin.Listen, "reports.listen", "admin.listen"},
+	} {
+		if pair.a == pair.b && pair.a != "" && !strings.HasSuffix(pair.a, ":0") {
+			d.contradiction(pair.one, pair.other, "two listeners have the same address", "give each its own port")
+		}
+	}
+	if isPublic(c.Reports.Listen) {
+		key, at := d.at("reports.listen")
+		d.refuse(key, at, quote(c.Reports.Listen), complaint{"tokens would cross a public network in plain text, so every report would be refused", "listen on loopback or on a private address, and let other nodes come through a tunnel"})
 	}
 }
 

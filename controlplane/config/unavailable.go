@@ -5,21 +5,9 @@ package config
 // arrives takes its lines out of this table and of unavailableValues; nothing
 // else changes.
 var unavailable = map[string]string{
-	"reports.listen":             "the reports listener",
-	"reports.tokens_file":        "the reports listener",
-	"models.tokenizer":           "exact tokenization",
-	"models.chat_template":       "exact tokenization",
-	"nodes.kv_events.endpoint":   "reading KV-cache events",
-	"nodes.kv_events.listen":     "reading KV-cache events",
-	"nodes.kv_events.replay":     "reading KV-cache events",
-	"nodes.kv_events.topic":      "reading KV-cache events",
-	"nodes.kv_events.ranks":      "reading KV-cache events",
-	"nodes.hash_scheme":          "the reports listener",
-	"nodes.prefix_tokens":        "the reports listener",
 	"site.region":                "choice by distance",
 	"limits.routing_window":      "routing on the first part of a body",
 	"limits.memory":              "a total memory budget",
-	"index.speculative_ttl":      "speculative entries",
 	"index.sweep":                "a sweep interval (entries age continuously)",
 	"retry.hedge":                "hedging",
 	"kernel.rto_min":             "the kernel plane",
@@ -41,10 +29,6 @@ var unavailable = map[string]string{
 // unavailableValues is the same for single values of a key.
 var unavailableValues = map[string]map[string]string{
 	"kernel.mode": {"require": "the kernel plane"},
-	"index.learned_eviction": {
-		"lfu": "this eviction order", "fifo": "this eviction order", "mru": "this eviction order",
-		"filo": "this eviction order", "priority": "this eviction order",
-	},
 }
 
 // notAvailable is the complaint about a value that would turn feature on.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"warmpath/controlplane/report"
 	"warmpath/controlplane/state"
 )
 
@@ -146,6 +147,18 @@ func isLoopback(listen string) bool {
 	}
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
+}
+
+// isPublic reports whether a listen address is one that only public networks
+// lead to. Of a name, and of all addresses of the host (0.0.0.0), that is not
+// known: there each report is judged when it comes.
+func isPublic(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && !addr.IsUnspecified() && !report.Private(addr)
 }
 
 // route reads a path of an HTTP route.

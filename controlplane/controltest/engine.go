@@ -3,6 +3,7 @@ package controltest
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,9 +20,11 @@ type Engine struct {
 	Status  atomic.Int64 // of its answers to prompts; 0 = 200
 	Sick    atomic.Bool  // its health route answers 503
 	NoText  atomic.Bool  // it has no metrics: 404
+	Block   atomic.Int64 // tokens of a block, as its metrics say; 0 = 16
 	Asked   atomic.Int64 // questions for metrics
 	Prompts atomic.Int64
 
+	tokens  *Tokens // nil = it does not say what prompts are
 	address string
 	mu      sync.Mutex
 	server  *httptest.Server // guarded by mu; nil while it is killed
@@ -30,7 +33,18 @@ type Engine struct {
 // StartEngine runs an engine until the test ends.
 func StartEngine(t testing.TB, model string) *Engine {
 	t.Helper()
-	e := &Engine{Model: model, address: "127.0.0.1:0"}
+	return startEngine(t, &Engine{Model: model})
+}
+
+// StartExact runs an engine that says which tokens prompts have.
+func StartExact(t testing.TB, model string, tokens *Tokens) *Engine {
+	t.Helper()
+	return startEngine(t, &Engine{Model: model, tokens: tokens})
+}
+
+func startEngine(t testing.TB, e *Engine) *Engine {
+	t.Helper()
+	e.address = "127.0.0.1:0"
 	e.Start(t)
 	t.Cleanup(e.Kill)
 	return e
@@ -81,16 +95,27 @@ func (e *Engine) routes() http.Handler {
 			return
 		}
 		_, _ = fmt.Fprintf(w, "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0.25\n"+
-			"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\"} 1\n")
+			"vllm:cache_config_info{block_size=\"%d\",num_gpu_blocks=\"1000\"} 1\n", max(e.Block.Load(), 16))
 	})
-	mux.HandleFunc("POST /", func(w http.ResponseWriter, _ *http.Request) {
+	if e.tokens != nil {
+		mux.HandleFunc("POST /tokenize", func(w http.ResponseWriter, r *http.Request) {
+			if body, err := io.ReadAll(r.Body); err == nil {
+				e.tokens.Answer(w, body)
+			}
+		})
+	}
+	mux.HandleFunc("POST /", func(w http.ResponseWriter, r *http.Request) {
 		e.Prompts.Add(1)
 		if status := int(e.Status.Load()); status != 0 {
 			w.WriteHeader(status)
 			return
 		}
+		count := 100
+		if body, err := io.ReadAll(r.Body); err == nil && e.tokens != nil {
+			count = len(e.tokens.Chat(body))
+		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"model":%q,"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":100,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":64}}}`, e.Model)
+		_, _ = fmt.Fprintf(w, `{"model":%q,"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":%d,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":64}}}`, e.Model, count)
 	})
 	return mux
 }

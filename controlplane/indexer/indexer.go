@@ -17,6 +17,8 @@ const (
 	pollEvery    = time.Millisecond       // meanwhile
 	expireEvery  = 100 * time.Millisecond // a slice of the walk over aged entries
 	commandQueue = 4 * fleet.MaxSlots     // a command and an answer a slot, and room
+	workQueue    = 1024                   // pieces of work by others; who finds it full comes again
+	batchWork    = 64                     // pieces of work before the rings have a turn
 )
 
 // Ring is where notes come from: a *dataplane.NoteRing.
@@ -41,16 +43,29 @@ type Options struct {
 	// Swept is called on the indexer's goroutine when nothing of a dropped
 	// slot's tenant is left. It must not block.
 	Swept func(slot int, generation uint32)
+	// Sent is called on the indexer's goroutine for prompts sent to a node whose
+	// reporter names them by their tokens. It returns how many leading units it
+	// has taken to itself.
+	Sent func(dataplane.Note) (units int)
+	// Forgot is called there when all that is known of a slot goes.
+	Forgot func(slot int)
+	// Echo is called on the indexer's goroutine for prompts of which a rank had
+	// to report a unit that it did not hold: ok says that it did. It must not
+	// block.
+	Echo func(slot int, generation uint32, class uint8, ok bool)
 }
 
-// Indexer applies notes. Drop may be called by any goroutine.
+// Indexer applies notes, and what others have to change in the index. All its
+// methods but Run may be called by any goroutine.
 type Indexer struct {
 	opt      Options
 	writer   *index.Writer
 	commands chan command
+	others   chan work
 	scratch  []prefix.Hash
 	snap     *fleet.Snapshot // whose capacities are set
 	sweeping []command
+	echoes   []echo // in the order in which they are due
 }
 
 type command struct {
@@ -59,9 +74,52 @@ type command struct {
 	keep       bool // the tenant stays: only what is known of it goes
 }
 
+// work is what somebody else changes in the index, on the indexer's goroutine.
+type work struct {
+	slot       int
+	generation uint32
+	do         func(tenant bool)
+}
+
 // New returns an Indexer; Run makes it work.
 func New(opt Options) *Indexer {
-	return &Indexer{opt: opt, writer: opt.Index.Writer(), commands: make(chan command, commandQueue), snap: opt.Fleet.Load()}
+	return &Indexer{
+		opt: opt, writer: opt.Index.Writer(), commands: make(chan command, commandQueue), others: make(chan work, workQueue),
+		snap: opt.Fleet.Load(),
+	}
+}
+
+// Writer is the index's only writer. It may be used in functions that are given
+// to Try and Do, and nowhere else.
+func (x *Indexer) Writer() *index.Writer { return x.writer }
+
+// Try has do called on the indexer's goroutine, in the order of the calls, if
+// there is room for it now. tenant says whether the slot is still that
+// incarnation's: if not, do must not touch it.
+func (x *Indexer) Try(slot int, generation uint32, do func(tenant bool)) bool {
+	select {
+	case x.others <- work{slot, generation, do}:
+		return true
+	default:
+		return false
+	}
+}
+
+// Do is Try that waits for room, and until do has returned. The error is ctx's;
+// then do may still be called later.
+func (x *Indexer) Do(ctx context.Context, slot int, generation uint32, do func(tenant bool)) error {
+	done := make(chan struct{})
+	select {
+	case x.others <- work{slot, generation, func(tenant bool) { defer close(done); do(tenant) }}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Drop forgets the slot's tenant, which is gone; Options.Swept follows.
@@ -99,8 +157,12 @@ func (x *Indexer) Run(ctx context.Context) {
 		case <-tick:
 		case <-expire.C:
 			x.writer.Expire(x.opt.NowNs(), int64(x.opt.LearnTTL()), sweepUnits)
+			x.checkEchoes()
 		case c := <-x.commands:
 			x.obey(c)
+		case w := <-x.others:
+			x.change(w)
+			quietSince = time.Now()
 		}
 		x.opt.Bell.Wake()
 	}
@@ -110,6 +172,26 @@ func (x *Indexer) Run(ctx context.Context) {
 // there was anything to do.
 func (x *Indexer) work() (busy bool) {
 	x.capacities()
+	busy = x.notes()
+	for range batchWork {
+		select {
+		case w := <-x.others:
+			x.change(w)
+			busy = true
+			continue
+		default:
+		}
+		break
+	}
+	if len(x.sweeping) > 0 {
+		x.sweep()
+		busy = true
+	}
+	return busy
+}
+
+// notes applies what waits in the rings, a batch of each at most.
+func (x *Indexer) notes() (busy bool) {
 	for _, ring := range x.opt.Notes {
 		for range batchNotes {
 			var took bool
@@ -119,31 +201,56 @@ func (x *Indexer) work() (busy bool) {
 			busy = true
 		}
 	}
-	if len(x.sweeping) > 0 {
-		x.sweep()
-		busy = true
-	}
 	return busy
+}
+
+// change does somebody else's work. Prompts that were sent before come first:
+// what says that one is gone must not be undone by the note that it was sent.
+func (x *Indexer) change(w work) {
+	x.notes()
+	w.do(x.takes(w.slot, w.generation))
 }
 
 // learn applies one note, unless its node has gone meanwhile.
 func (x *Indexer) learn(n dataplane.Note) {
-	if !x.isTenant(n.Slot, n.Generation) {
-		x.capacities() // the note may be of a snapshot that is newer than ours
+	if !x.takes(n.Slot, n.Generation) {
+		return
 	}
-	if x.isTenant(n.Slot, n.Generation) && !x.isSweeping(n.Slot) {
+	switch n.Kind {
+	case dataplane.NoteExpected:
+		x.writer.Speculate(n.Slot, n.Chain, n.AtNs)
+	case dataplane.NoteBegun:
+		x.writer.Settle(n.Slot, n.Chain, n.AtNs)
+		if n.Echo {
+			x.awaitEcho(n)
+		}
+	default:
+		if len(n.IDs) > 0 && x.opt.Sent != nil {
+			n.Chain = n.Chain[x.opt.Sent(n):]
+		}
 		x.writer.Learn(n.Slot, n.Chain, n.AtNs)
 	}
 }
 
-// isTenant reports whether the slot is that incarnation's in the snapshot.
+// takes reports whether the slot is that incarnation's and not being swept of
+// what was there before.
+func (x *Indexer) takes(slot int, generation uint32) bool {
+	if !x.isTenant(slot, generation) {
+		x.capacities() // it may be of a snapshot that is newer than ours
+	}
+	return x.isTenant(slot, generation) && !x.isSweeping(slot)
+}
+
+// isTenant reports whether the slot, of whichever rank, is that incarnation's
+// in the snapshot.
 func (x *Indexer) isTenant(slot int, generation uint32) bool {
-	return slot < len(x.snap.Nodes) && x.snap.Nodes[slot] != nil && x.snap.Nodes[slot].Generation == generation
+	n := x.snap.Owner(slot)
+	return n != nil && n.Generation == generation
 }
 
 func (x *Indexer) isSweeping(slot int) bool {
 	for _, c := range x.sweeping {
-		if c.slot == slot {
+		if c.slot == slot && !c.keep { // what was cleared learns anew at once
 			return true
 		}
 	}
@@ -162,15 +269,29 @@ func (x *Indexer) capacities() {
 	}
 }
 
-// capacity sets what one node can hold, if that is known.
+// capacity sets what one rank can hold, if that is known: in units of tokens
+// where prompts are known by them there, else in units of text.
 func (x *Indexer) capacity(slot int) {
-	if n := x.snap.Nodes[slot]; n != nil && n.CacheTokens > 0 {
-		x.writer.SetCapacity(slot, int(max(1, n.CacheTokens/prefix.TextUnitTokens)))
+	n := x.snap.Owner(slot)
+	if n == nil || n.CacheTokens <= 0 {
+		return
 	}
+	unit := int64(prefix.TextUnitTokens)
+	if n.Exact != 0 {
+		unit = int64(max(n.UnitTokens, 1))
+	}
+	x.writer.SetCapacity(slot, int(max(1, n.CacheTokens/unit)))
 }
 
 func (x *Indexer) obey(c command) {
-	x.writer.Drop(c.slot)
+	if x.opt.Forgot != nil {
+		x.opt.Forgot(c.slot)
+	}
+	if c.keep {
+		x.writer.Clear(c.slot)
+	} else {
+		x.writer.Drop(c.slot)
+	}
 	x.sweeping = append(x.sweeping, c)
 	x.sweep()
 }
@@ -186,11 +307,7 @@ func (x *Indexer) sweep() {
 		switch {
 		case !x.writer.Swept(c.slot) || !c.keep && x.isTenant(c.slot, c.generation):
 			left = append(left, c)
-		case c.keep:
-			if x.isTenant(c.slot, c.generation) {
-				x.capacity(c.slot) // which Drop had reset
-			}
-		default:
+		case !c.keep:
 			x.opt.Swept(c.slot, c.generation)
 		}
 	}

@@ -59,6 +59,9 @@ type fixture struct {
 	rings []*queue
 	bell  *bell
 	swept []sweptSlot
+	sent  []dataplane.Note // that Sent got, with copies of what they borrow
+	takes int              // what Sent answers
+	gone  []int            // slots that Forgot got
 	ttl   atomic.Int64
 	began time.Time
 }
@@ -71,6 +74,12 @@ func run(t *testing.T, test func(f *fixture)) {
 			Index: index.New(index.Options{MemoryBytes: 16 << 20}), Fleet: fleet.NewHolder(), Notes: []Ring{f.rings[0], f.rings[1]}, Bell: f.bell,
 			NowNs: f.now, LearnTTL: func() time.Duration { return time.Duration(f.ttl.Load()) },
 			Swept: func(slot int, generation uint32) { f.swept = append(f.swept, sweptSlot{slot, generation}) },
+			Sent: func(n dataplane.Note) int {
+				n.Chain, n.IDs = slices.Clone(n.Chain), slices.Clone(n.IDs)
+				f.sent = append(f.sent, n)
+				return f.takes
+			},
+			Forgot: func(slot int) { f.gone = append(f.gone, slot) },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -289,5 +298,70 @@ func TestExpiry(t *testing.T) {
 		f.ttl.Store(int64(time.Second))
 		f.after(2 * time.Second)
 		f.want("after the time was shortened", f.held(0, used), 0)
+	})
+}
+
+// Prompts with ids go to Sent, which may take their beginning to itself; what it
+// leaves is learned. Those without, of nodes that report, and of nodes that have
+// gone, do not.
+func TestSent(t *testing.T) {
+	run(t, func(f *fixture) {
+		f.publish(0, 1)
+		c, ids := chain(1, 10), []uint32{5, 6, 7}
+		put := func(n dataplane.Note) {
+			n.AtNs, n.Chain = f.now()+int64(time.Hour), c
+			f.rings[0].put(n)
+			f.after(200 * time.Millisecond)
+		}
+		put(dataplane.Note{Generation: 2, IDs: ids})
+		put(dataplane.Note{Generation: 1, Kind: dataplane.NoteExpected, IDs: ids})
+		f.want("prompts that went to Sent", len(f.sent), 0)
+		f.Clear(0, 1)
+		f.after(200 * time.Millisecond)
+		f.takes = 4
+		put(dataplane.Note{Generation: 1, IDs: ids})
+		if len(f.sent) != 1 || !slices.Equal(f.sent[0].IDs, ids) || !slices.Equal(f.sent[0].Chain, c) {
+			t.Fatalf("sent %+v", f.sent)
+		}
+		f.want("units that are learned", int(f.opt.Index.SlotUnits(0)), 6)
+		f.want("of the whole chain, without what Sent took", f.held(0, c), 0)
+		f.want("from where it ended", f.held(0, c[4:]), 6)
+		f.takes = len(c)
+		put(dataplane.Note{Generation: 1, IDs: ids})
+		f.want("units after all was taken", int(f.opt.Index.SlotUnits(0)), 6)
+		put(dataplane.Note{Generation: 1})
+		f.want("prompts that went to Sent", len(f.sent), 2)
+		f.want("without ids", f.held(0, c), 10)
+	})
+}
+
+// Whoever keeps something beside the index hears when it has to go.
+func TestForgot(t *testing.T) {
+	run(t, func(f *fixture) {
+		f.publish(0, 1, 1)
+		f.Clear(1, 1)
+		f.Drop(0, 1)
+		f.after(200 * time.Millisecond)
+		if !slices.Equal(f.gone, []int{1, 0}) {
+			t.Errorf("forgot %v", f.gone)
+		}
+	})
+}
+
+// What others change comes after the prompts that were sent before: their word
+// is the newer one.
+func TestNotesBeforeOthers(t *testing.T) {
+	run(t, func(f *fixture) {
+		f.publish(0, 1)
+		f.after(time.Second) // it sleeps
+		for i := range 100 {
+			c := chain(uint64(i+1), 2)
+			f.note(0, 0, 1, c) // it rings no bell
+			var held int
+			if err := f.Do(f.t.Context(), 0, 1, func(bool) { held = f.held(0, c) }); err != nil {
+				t.Fatal(err)
+			}
+			f.want("units that were sent before", held, 2)
+		}
 	})
 }

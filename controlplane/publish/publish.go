@@ -96,7 +96,10 @@ func nodeOf(n *state.Node) *fleet.Node {
 		BlockTokens: n.Sample.BlockTokens, CacheTokens: n.Sample.CacheTokens,
 		PrefillTokensPerSecond: n.PrefillTokensPerSecond, DecodeTokensPerSecond: n.DecodeTokensPerSecond,
 		RoundTripSeconds: n.RoundTripSeconds, EvictedTokensPerSecond: n.EvictedTokensPerSecond,
-		ErrorShare: n.ErrorShare, Load: n.Load,
+		ErrorShare: n.ErrorShare, Load: n.Load, HashScheme: n.Spec.HashScheme,
+	}
+	if n.Spec.HashScheme == state.SchemePrefix {
+		out.PrefixTokens = n.Spec.PrefixTokens
 	}
 	if n.SampleFresh {
 		out.QueuedRequests, out.RunningRequests, out.KVUse = n.Sample.Queued, n.Sample.Running, n.Sample.KVUse

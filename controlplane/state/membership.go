@@ -159,6 +159,9 @@ func (t *step) update(n *Node, w wanted) {
 	if n.Spec.KVEvents != w.spec.KVEvents {
 		t.setTrust(n, w.spec.KVEvents.Configured())
 	}
+	if n.Spec.HashScheme != w.spec.HashScheme || n.Spec.PrefixTokens != w.spec.PrefixTokens {
+		t.setScheme(n)
+	}
 	n.Spec, n.Source, n.Removing = w.spec, w.source, false
 	t.setDrain(n)
 	t.publish = true

@@ -165,7 +165,8 @@ func (r *run) answer(node string, incarnation uint64, how string) state.ProbeRes
 //	at 2s                          tick every 100 ms until then
 //	auto a ok|503|refused|silent   how probes of a are answered from now on; ok
 //	                               also answers for models that are configured
-//	nodes SOURCE a=http://… …      also a=URL,models=m+n,weight=2,cap=4,events=URL,ranks=2
+//	nodes SOURCE a=http://… …      also a=URL,models=m+n,weight=2,cap=4,events=URL,ranks=2,
+//	                               scheme=NAME,prefix=64
 //	add a=URL · remove a [force] · drain a · undrain a · swept SLOT GENERATION
 //	probe a ok|503|refused
 //	models a id[:max_len[:parent]] … | models a error
@@ -321,6 +322,10 @@ func spec(word string) state.Spec {
 			s.KVEvents.Endpoint = value
 		case "ranks":
 			s.KVEvents.Ranks, _ = strconv.Atoi(value)
+		case "scheme":
+			s.HashScheme = value
+		case "prefix":
+			s.PrefixTokens, _ = strconv.Atoi(value)
 		}
 	}
 	return s

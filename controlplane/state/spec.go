@@ -48,6 +48,20 @@ type KVEvents struct {
 // Configured reports whether there are events at all.
 func (k KVEvents) Configured() bool { return k.Endpoint != "" || k.Listen != "" }
 
+// SchemePrefix is the hash scheme that names a prompt by its first tokens.
+const SchemePrefix = "sha256_prefix"
+
+// HashSchemes are the values of Spec.HashScheme; "" = no minimal reporter.
+var HashSchemes = []string{"", SchemePrefix, "sglang", "vllm_cbor"}
+
+// Bounds of Spec.PrefixTokens: an index entry has at least 16 tokens, so that
+// fewer make none, and none longer than a prompt is of use.
+const (
+	MinPrefixTokens     = 16
+	MaxPrefixTokens     = 131072
+	DefaultPrefixTokens = 64
+)
+
 // MaxRanks bounds the data-parallel ranks of one node.
 const MaxRanks = 64
 
@@ -63,7 +77,9 @@ func (s Spec) Equal(o Spec) bool {
 }
 
 // Validate checks a spec and returns it in canonical form: the URL as
-// ParseEndpoint makes it, weight 1 if none is given, no engine for "auto". It
+// ParseEndpoint makes it, weight 1 if none is given, no engine for "auto",
+// prefix tokens for the scheme that has them, 64 if none are given, and for no
+// other. It
 // shares nothing with s. The error names node, field, value and remedy. Which
 // engines there are is not known here: whoever reads a spec checks that.
 func (s Spec) Validate() (Spec, error) {
@@ -85,6 +101,12 @@ func (s Spec) Validate() (Spec, error) {
 		s.Engine = ""
 	}
 	switch {
+	case s.HashScheme != SchemePrefix:
+		s.PrefixTokens = 0 // it says nothing
+	case s.PrefixTokens == 0:
+		s.PrefixTokens = DefaultPrefixTokens
+	}
+	switch {
 	case !(s.Weight >= MinCapacityClass && s.Weight <= MaxCapacityClass):
 		return fail("weight", fmt.Sprint(s.Weight), fault("out of range", fmt.Sprintf("use %v to %v", MinCapacityClass, MaxCapacityClass)))
 	case s.MaxInFlight < 0 || s.MaxInFlight > MostInFlight:
@@ -93,6 +115,12 @@ func (s Spec) Validate() (Spec, error) {
 		return fail("kv_events.ranks", fmt.Sprint(s.KVEvents.Ranks), fault("out of range", fmt.Sprintf("use 1 to %d", MaxRanks)))
 	case s.KVEvents.Endpoint != "" && s.KVEvents.Listen != "":
 		return fail("kv_events.listen", fmt.Sprintf("%q", s.KVEvents.Listen), fault("kv_events.endpoint is given too", "dial the engine or listen for it, not both"))
+	case !slices.Contains(HashSchemes, s.HashScheme):
+		return fail("hash_scheme", fmt.Sprintf("%q", s.HashScheme), fault("no such scheme", "use "+strings.Join(HashSchemes[1:], ", ")))
+	case s.HashScheme != "" && s.KVEvents.Configured():
+		return fail("hash_scheme", fmt.Sprintf("%q", s.HashScheme), fault("the node's events are followed, so its reports are refused", "remove hash_scheme or kv_events"))
+	case s.HashScheme == SchemePrefix && (s.PrefixTokens < MinPrefixTokens || s.PrefixTokens > MaxPrefixTokens):
+		return fail("prefix_tokens", fmt.Sprint(s.PrefixTokens), fault("out of range", fmt.Sprintf("use %d to %d", MinPrefixTokens, MaxPrefixTokens)))
 	case len(s.Models) > MaxModels:
 		return fail("models", fmt.Sprintf("[%d values]", len(s.Models)), fault("too many", fmt.Sprintf("use at most %d", MaxModels)))
 	}

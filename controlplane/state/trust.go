@@ -27,12 +27,27 @@ func (t *step) trustSeen(n *Node, e TrustSeen) {
 	n.Trust = slices.Clone(n.Trust)
 	n.Trust[e.Rank] = e.Trust
 	t.publish = true
+	if e.Trust == fleet.TrustStale && !n.Spec.KVEvents.Configured() {
+		// Its reporter tells all again when it is back; until then what is sent
+		// there is learned, and what went there unheard must not count.
+		t.do(ClearSlot{Slot: n.Slot + e.Rank, Generation: n.Generation})
+	}
 	level := slog.LevelInfo
 	if e.Trust == fleet.TrustGapped || e.Trust == fleet.TrustStale {
 		level = slog.LevelWarn
 	}
-	t.log(level, "trust in KV events changed", slog.String("node", n.Spec.Name), slog.Int("rank", e.Rank),
+	t.log(level, "trust in what the node reports changed", slog.String("node", n.Spec.Name), slog.Int("rank", e.Rank),
 		slog.String("from", was.String()), slog.String("to", e.Trust.String()), slog.String("why", e.Why))
+}
+
+// setScheme forgets what a minimal reporter's node holds, since from now on it
+// names prompts in another way, or nobody names them any more.
+func (t *step) setScheme(n *Node) {
+	for r := range n.Ranks {
+		if n.Trust[r] == fleet.TrustNone {
+			t.do(ClearSlot{Slot: n.Slot + r, Generation: n.Generation})
+		}
+	}
 }
 
 // exactSeen takes the outcome of a proof of exactness.

@@ -99,8 +99,14 @@ type Node struct {
 	MaxModelLen   int     // tokens of prompt and answer together; 0 = unknown
 	BlockTokens   int     // tokens of one KV block; 0 = unknown
 	CacheTokens   int64   // tokens the KV cache can hold; 0 = unknown
+	UnitTokens    int     // tokens of one index entry of its model, as Seal finds it
 
 	Trust []Trust // by rank, immutable
+	// HashScheme is what a minimal reporter of the node names prompts by, ""
+	// without one; PrefixTokens is how many tokens of a prompt it hashes, 0 =
+	// all.
+	HashScheme   string
+	PrefixTokens int
 	Exact uint32  // classes of requests whose prompts are known to be exact here, as bits
 
 	PrefillTokensPerSecond Gauge // learned from first events

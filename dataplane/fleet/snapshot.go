@@ -69,7 +69,13 @@ func (s *Snapshot) Seal() *Snapshot {
 		}
 	}
 	for i := range s.Models {
-		s.Models[i].NameBytes = []byte(s.Models[i].Name)
+		m := &s.Models[i]
+		m.NameBytes = []byte(m.Name)
+		for _, slot := range m.Slots {
+			if n := s.Nodes[slot]; n != nil && m.Base == "" {
+				n.UnitTokens = m.UnitTokens
+			}
+		}
 	}
 	for i := range s.Models { // a real name wins over another model's alias
 		s.byName[s.Models[i].Name] = i

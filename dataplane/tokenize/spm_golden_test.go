@@ -109,6 +109,7 @@ func TestSentencePieceRefusals(t *testing.T) {
 	for _, c := range []struct{ patch, what, why string }{
 		{`{"normalizer": null}`, "normalizer", "neither it nor the pre_tokenizer writes ▁"},
 		{`{"normalizer": {"type": "Prepend", "prepend": "▁"}}`, "normalizer", "neither it nor"},
+		{`{"normalizer": {"type": "Prepend", "prepend": "▁"}, "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never"}}`, "normalizer", "together with Replace"},
 		{`{"normalizer": {"type": "Prepend", "prepend": "_"}}`, "normalizer", "Prepend is understood only as"},
 		{`{"normalizer": {"type": "Replace", "pattern": {"Regex": " +"}, "content": "▁"}}`, "normalizer", "Replace is understood only as"},
 		{`{"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "_"}}`, "normalizer", "Replace is understood only as"},

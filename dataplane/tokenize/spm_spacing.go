@@ -48,6 +48,9 @@ func loadSpacing(f *file) (*spacing, error) {
 	if !spaces.normalizes && !spaces.metaspace {
 		return nil, &Unsupported{"normalizer", "neither it nor the pre_tokenizer writes ▁ for a space, nor does ByteLevel end the latter"}
 	}
+	if spaces.prepends && !spaces.normalizes {
+		return nil, &Unsupported{"normalizer", "Prepend is understood only together with Replace"}
+	}
 	if spaces.prepends {
 		if spaces.prefix != prefixNever {
 			return nil, &Unsupported{"pre_tokenizer.prepend_scheme", "puts a space in front, and the normalizer Prepend does so too"}

@@ -1,0 +1,159 @@
+package dataplane
+
+import (
+	"sync/atomic"
+
+	"warmpath/dataplane/chat"
+	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/index"
+	"warmpath/dataplane/prompt"
+	"warmpath/dataplane/scan"
+)
+
+const (
+	// turnNs is how much work on one prompt a turn of a loop does, by the
+	// estimate that prompt.Walk counts in. What is left goes to a worker.
+	turnNs = 200_000
+	// walkUnits is how many units are made between two looks at the index.
+	walkUnits = 64
+
+	maxIdleIdentities = 64 // of a loop; one holds the memory of a prompt
+)
+
+// identity is what is found out exactly of one request's prompt: its units,
+// and who holds how many of them. The loop that owns its exchange owns it, and
+// a worker while out is set: then the body and the scanner's memory are the
+// worker's too, whatever becomes of the exchange.
+type identity struct {
+	walk    prompt.Walk
+	held    index.Walk
+	model   *prompt.Model
+	form    prompt.Form
+	body    []byte
+	found   scan.Result // a copy: its slices stay the scanner's
+	verdict prompt.Verdict
+	snap    *fleet.Snapshot // whose slots held is about
+	looked  int             // units that held has seen
+	units   []uint32        // held, by slot
+	credits []uint32        // what they are worth, by slot, in quarters of a unit
+
+	begun   bool
+	matched bool // as far as anybody holds it
+	out     bool // with a worker
+	job     job
+	vain    atomic.Bool // nobody waits for it any more
+
+	x      *exchange // nil: its request has ended
+	usage  int64     // what the engine said of a prompt that was not counted yet; 0 = nothing
+	spoken claim     // … of whom and what
+}
+
+// job says what a worker does with an identity.
+type job uint8
+
+const (
+	jobMatch  job = iota // find out who holds it, for the decision
+	jobFinish            // the rest, for what is expected to be held
+)
+
+// advance goes on until it is known who holds how much, or until about
+// budgetNs are spent. Who is patient does a step that takes longer than that
+// all the same, another leaves it. Any goroutine that owns the identity may
+// call it.
+func (id *identity) advance(budgetNs int, patient bool) (spentNs int) {
+	if !id.begun {
+		id.verdict = id.walk.Begin(id.form, id.body, &id.found, room(budgetNs, patient))
+		if id.verdict.Unfinished {
+			return budgetNs
+		}
+		id.begun = true
+		if id.verdict.Level == chat.LevelText {
+			id.matched = true
+			return id.verdict.CostNs
+		}
+		spentNs = id.verdict.CostNs
+	}
+	for !id.matched && spentNs < budgetNs {
+		spentNs += id.walk.Next(room(budgetNs-spentNs, patient), walkUnits)
+		id.look()
+	}
+	return spentNs
+}
+
+// room is what a single step may take.
+func room(leftNs int, patient bool) int {
+	if patient {
+		return wholeNs
+	}
+	return leftNs
+}
+
+// look asks the index for the units that are new.
+func (id *identity) look() {
+	units := id.walk.Units()
+	id.matched = !id.held.Extend(units[id.looked:]) || id.walk.Complete()
+	id.looked = len(units)
+}
+
+// match begins to ask which slots of a view hold the prompt, with the units
+// that there are.
+func (id *identity) match(x *index.Index, v *view) {
+	id.snap, id.looked = v.snap, 0
+	id.units, id.credits = resize(id.units, len(v.snap.Nodes)), resize(id.credits, len(v.snap.Nodes))
+	clear(id.units)
+	id.held.Start(x, &v.live, id.units, id.credits)
+	if id.begun {
+		id.look()
+	}
+}
+
+// finish goes on to the prompt's end, or until about budgetNs are spent.
+func (id *identity) finish(budgetNs int, patient bool) {
+	for spent := 0; spent < budgetNs && !id.walk.Complete(); {
+		spent += id.walk.Next(room(budgetNs-spent, patient), walkUnits)
+	}
+}
+
+// newIdentity begins to identify x's prompt as a prompt of m.
+func (l *loop) newIdentity(x *exchange, m *prompt.Model) *identity {
+	var id *identity
+	if n := len(l.identities); n > 0 {
+		id = l.identities[n-1]
+		l.identities = l.identities[:n-1]
+	} else {
+		id = &identity{}
+	}
+	id.model, id.form = m, x.class.form
+	id.body, id.found = x.data, *x.found
+	id.begun, id.matched, id.usage = false, false, 0
+	id.vain.Store(false)
+	id.x, x.ident = x, id
+	id.walk.Start(m, x.root())
+	return id
+}
+
+// dropIdentity parts x from its identity. What a worker has is left to it: the
+// body and what was found in it are lent.
+func (l *loop) dropIdentity(x *exchange) {
+	id := x.ident
+	if id == nil {
+		return
+	}
+	x.ident, id.x = nil, nil
+	if id.out {
+		x.lent = true
+		id.vain.Store(id.job == jobMatch)
+		return
+	}
+	l.freeIdentity(id)
+}
+
+func (l *loop) freeIdentity(id *identity) {
+	id.body, id.found, id.snap, id.spoken = nil, scan.Result{}, nil, claim{}
+	if id.walk.End() && len(l.identities) < maxIdleIdentities {
+		l.identities = append(l.identities, id)
+	}
+}
+
+// heavy reports whether rendering alone takes longer than a turn.
+func (x *exchange) heavy() bool { return prompt.LeastCost(x.data, x.found) > turnNs }

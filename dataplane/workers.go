@@ -1,0 +1,123 @@
+package dataplane
+
+import (
+	"context"
+)
+
+const (
+	// wholeNs is a budget without an end.
+	wholeNs = 1 << 62
+	// sliceNs is how much work on one prompt a worker does before others have a
+	// turn, so that one that takes seconds holds up nobody for so long.
+	sliceNs = 5_000_000
+)
+
+// work does a slice of an identity's job, on a worker, and reports whether it
+// is done.
+func (id *identity) work() (done bool) {
+	if id.job == jobFinish {
+		id.finish(sliceNs, true)
+		return id.walk.Complete()
+	}
+	if id.vain.Load() {
+		return true
+	}
+	id.advance(sliceNs, true)
+	return id.matched
+}
+
+// workers do what is too long for a turn of a loop. They hold no request: one
+// whose client has left is done in vain, and bounded like any other.
+type workers struct {
+	queue chan queuedWork
+}
+
+type queuedWork struct {
+	l  *loop
+	id *identity
+}
+
+// workQueue bounds what waits for a worker. A decision that finds it full is
+// made by the text of its prompt instead, so that nobody waits for long.
+const workQueue = 256
+
+func (w *workers) start(count int, stopped <-chan struct{}) {
+	w.queue = make(chan queuedWork, workQueue)
+	for range count {
+		go func() {
+			for {
+				select {
+				case q := <-w.queue:
+					w.work(q)
+				case <-stopped:
+					return
+				}
+			}
+		}()
+	}
+}
+
+// work goes on with an identity until it is done, or until there are others in
+// the queue that have waited while it had its slice.
+func (w *workers) work(q queuedWork) {
+	for !q.id.work() {
+		if len(w.queue) == 0 {
+			continue
+		}
+		select {
+		case w.queue <- q:
+			return
+		default: // full: nobody can be let in before
+		}
+	}
+	q.l.give(q.id)
+}
+
+// hand gives an identity to a worker, false if too much waits.
+func (l *loop) hand(id *identity, what job) bool {
+	id.out, id.job = true, what
+	select {
+	case l.d.workers.queue <- queuedWork{l, id}:
+		return true
+	default:
+		id.out = false
+		l.tally.workFull++
+		return false
+	}
+}
+
+// give brings an identity back to its loop. It runs on a worker.
+func (l *loop) give(id *identity) {
+	_ = l.el.Execute(context.Background(), runnable(func() {
+		l.now = l.d.nowNs()
+		l.identified(id)
+	}))
+}
+
+// identified runs on the loop when a worker is done.
+func (l *loop) identified(id *identity) {
+	id.out = false
+	x := id.x
+	switch {
+	case id.job == jobMatch && x != nil:
+		l.route(x)
+	case id.job == jobFinish:
+		if x != nil {
+			l.noteRest(x)
+		}
+		if id.usage > 0 {
+			l.judge(id.spoken, int64(id.walk.Count()), id.usage)
+		}
+	}
+	if id.x == nil {
+		l.freeIdentity(id)
+	}
+}
+
+// identifyLate routes x by its text: a worker has had its prompt for too long.
+func (l *loop) identifyLate(x *exchange) {
+	x.late, x.inexact = true, "its tokens were not known in time"
+	l.tally.workFull++
+	l.dropIdentity(x)
+	l.route(x)
+}
