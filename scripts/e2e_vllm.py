@@ -154,7 +154,7 @@ def send(args, body, turn, began):
     return text
 
 
-def read_stream(answer, turn, began):
+def read_stream(answer, turn, began, usage_wanted=True):
     """Text and usage of an event stream, which must end as the protocol says."""
     if not (answer.getheader("Content-Type") or "").startswith("text/event-stream"):
         raise Failure(f"a stream of type {answer.getheader('Content-Type')}")
@@ -174,11 +174,11 @@ def read_stream(answer, turn, began):
         usage = event.get("usage") or usage
         for choice in event.get("choices", []):
             finish = choice.get("finish_reason") or finish
-            piece = choice.get("delta", {}).get("content")
+            piece = choice.get("delta", {}).get("content") or choice.get("text")
             if piece:
                 turn["ttft_ms"] = turn["ttft_ms"] or (time.monotonic() - began) * 1000
                 text.append(piece)
-    if not (done and finish and usage):
+    if not (done and finish and (usage or not usage_wanted)):
         raise Failure(f"the stream ended early: done {done}, finish_reason {finish}, usage {usage is not None}")
     return "".join(text), usage
 

@@ -15,7 +15,8 @@
 #             (kv_events.listen)
 #           ipc: engine i binds ipc://$W/run/vllm-i.events; the router dials
 #             (kv_events.endpoint)
-#           Replay is bound by the engine in both cases, on
+#           mixed: odd engines tcp, even ones ipc
+#           Replay is bound by the engine in all cases, on
 #             tcp://127.0.0.1:(5558+10(i-1)) or ipc://$W/run/vllm-i.replay
 #   BLOCKS  KV blocks an engine holds, one of them the null block
 #           (default 513 = 16,384 tokens)
@@ -48,7 +49,7 @@ die() {
 check_settings() {
   [[ $N =~ ^[1-8]$ ]] || die "N=$N: want 1 to 8"
   [[ $MODEL == tiny || $MODEL == mid ]] || die "MODEL=$MODEL: want tiny or mid"
-  [[ $EVENTS == tcp || $EVENTS == ipc ]] || die "EVENTS=$EVENTS: want tcp or ipc"
+  [[ $EVENTS == tcp || $EVENTS == ipc || $EVENTS == mixed ]] || die "EVENTS=$EVENTS: want tcp, ipc or mixed"
   [[ $PORT =~ ^[0-9]+$ && $BLOCKS =~ ^[0-9]+$ && $MML =~ ^[0-9]+$ && $WAIT =~ ^[0-9]+$ ]] ||
     die "PORT, BLOCKS, MML and WAIT must be whole numbers"
   local repo
@@ -125,8 +126,13 @@ alive() {
 
 healthy() { curl -sf -m 2 -o /dev/null "http://127.0.0.1:$1/health"; }
 
-endpoints() { # engine number; sets LIVE and REPLAY
-  if [[ $EVENTS == tcp ]]; then
+endpoints() { # engine number; sets KIND, LIVE and REPLAY
+  KIND=$EVENTS
+  if [[ $EVENTS == mixed ]]; then
+    KIND=ipc
+    (($1 % 2 == 0)) || KIND=tcp
+  fi
+  if [[ $KIND == tcp ]]; then
     LIVE=tcp://127.0.0.1:$((5557 + 10 * ($1 - 1)))
     REPLAY=tcp://127.0.0.1:$((5558 + 10 * ($1 - 1)))
   else
@@ -137,7 +143,7 @@ endpoints() { # engine number; sets LIVE and REPLAY
 }
 
 launch() { # engine number
-  local port=$((PORT + $1 - 1)) LIVE REPLAY
+  local port=$((PORT + $1 - 1)) KIND LIVE REPLAY
   endpoints "$1"
   if healthy "$port"; then die "port $port already answers, and not for engine $1 of $W"; fi
   (
@@ -155,7 +161,8 @@ launch() { # engine number
       >"$RUN/vllm-$1.log" 2>&1 </dev/null &
     echo $! >"$RUN/vllm-$1.pid"
   )
-  printf 'port=%s model=%s events=%s live=%s replay=%s\n' "$port" "$MODEL" "$EVENTS" "$LIVE" "$REPLAY" >"$RUN/vllm-$1.info"
+  printf 'port=%s model=%s blocks=%s events=%s live=%s replay=%s\n' \
+    "$port" "$MODEL" "$BLOCKS" "$KIND" "$LIVE" "$REPLAY" >"$RUN/vllm-$1.info"
 }
 
 start() {
