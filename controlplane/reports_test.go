@@ -2,6 +2,7 @@ package controlplane_test
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -161,11 +162,12 @@ func (r *reporting) blocks(body []byte) (blocks []object, hashes []string) {
 func TestFourStates(t *testing.T) {
 	r := startReporting(t, "policy: {name: sticky_least_loaded}\n", ", hash_scheme: sha256_prefix, prefix_tokens: 64")
 	n := 0
+	same := "" // asked again and again, if set
 	ask := func(state, want string, sticks bool) (node string) {
 		t.Helper()
 		n++
 		id := fmt.Sprint("question-", n)
-		status, node := r.Ask(t, question(id), id)
+		status, node := r.Ask(t, question(cmp.Or(same, id)), id)
 		rec, ok := r.Data.RecordOf(id)
 		if status != http.StatusOK || !ok || want != "" && node != want || (rec.Reason == policy.ReasonPrefix) != sticks || rec.Exactness != dataplane.ExactTokens {
 			t.Errorf("%s: question %d went to %q (status %d, %v, %v %s), want %q", state, n, node, status, rec.Reason, rec.Exactness, rec.Inexact, want)
@@ -202,7 +204,11 @@ func TestFourStates(t *testing.T) {
 	ask("two holders", other, true)
 	r.report(other, "sync", object{"active_hashes": []string{}})
 	ask("one holder again", home, true)
-	// Lost, and sent there again at once: it is held again.
+	// The very same prompt is lost, and sent there again at once: it is held again.
+	same = "Once more."
+	for range 6 { // each event loop has sent it
+		ask("before it is lost", home, true)
+	}
 	r.report(home, "eviction", object{"evicted_hashes": []string{name}})
 	busy(home, -2000)
 	ask("lost", home, false)
