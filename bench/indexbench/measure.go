@@ -22,6 +22,7 @@ type Options struct {
 	Blocks   int           // a node holds; default 50,000
 	Runs     int           // of each subject; default 5
 	Duration time.Duration // of a run; default 500 ms
+	Chains   int           // that are matched in turns to leave the caches; default 64
 	Seed     uint64        // of the chains that are matched
 	Commit   string        // of the program that measures
 }
@@ -35,6 +36,9 @@ func (o *Options) complete() error {
 	}
 	if o.Runs == 0 {
 		o.Runs = 5
+	}
+	if o.Chains == 0 {
+		o.Chains = 64
 	}
 	if o.Duration == 0 {
 		o.Duration = 500 * time.Millisecond
@@ -184,7 +188,7 @@ func (m *measurement) matches() error {
 		{"match 512 units at 16 nodes", 512, 16, 1},
 		{"match 8192 units at 16 nodes", 8192, 16, 1},
 		{"match 8192 units at 64 nodes", 8192, 64, 1},
-		{"match 8192 units at 16 nodes, not in the caches", 8192, 16, 64},
+		{"match 8192 units at 16 nodes, not in the caches", 8192, 16, m.Chains},
 	} {
 		chains := make([][]prefix.Hash, c.chains)
 		for i := range chains {

@@ -14,7 +14,7 @@ import (
 // A small measurement ends, and every line is a result.
 func TestMeasure(t *testing.T) {
 	var out bytes.Buffer
-	o := Options{Nodes: 64, Blocks: 1000, Runs: 1, Duration: time.Millisecond}
+	o := Options{Nodes: 64, Blocks: 1000, Runs: 1, Chains: 2, Duration: time.Millisecond}
 	if err := Measure(t.Context(), o, &out); err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,10 @@ import (
 // engines is one enginesim process.
 type engines struct {
 	*process
-	urls  []string // of the engines
-	admin string   // URL of the admin API
+	urls   []string // of the engines
+	events []string // their event ports, "" without
+	replay []string // the replay ports of these
+	admin  string   // URL of the admin API
 }
 
 // startEngines starts n simulated engines in one process.
@@ -36,14 +38,18 @@ func startEngines(t *testing.T, n int, args ...string) *engines {
 		return strings.Contains(e.out.String(), "\n")
 	})
 	var started struct {
-		Engines []struct{ URL string }
-		Admin   string
+		Engines []struct {
+			URL    string
+			Events string `json:"kv_events"`
+			Replay string
+		}
+		Admin string
 	}
 	if err := json.Unmarshal([]byte(e.out.String()), &started); err != nil {
 		t.Fatalf("enginesim printed %q: %v", e.out.String(), err)
 	}
 	for _, a := range started.Engines {
-		e.urls = append(e.urls, a.URL)
+		e.urls, e.events, e.replay = append(e.urls, a.URL), append(e.events, a.Events), append(e.replay, a.Replay)
 	}
 	e.admin = started.Admin
 	return e

@@ -27,8 +27,7 @@ func (s *surface) metrics() map[string]*dto.MetricFamily {
 
 // every metric that this build has, with its labels. What design section 12
 // names beyond them belongs to parts that are not in this build: the queue of
-// classes (queue_seconds), KV-cache events (node_trust, kv_events_total,
-// kv_event_gaps_total), the kernel plane (kernel_*, xdp_packets_total,
+// classes (queue_seconds), the kernel plane (kernel_*, xdp_packets_total,
 // router_lag_seconds), the scaler (scaler_*), and index_lookup_seconds, which
 // is not measured on the path of requests.
 var every = map[string]string{
@@ -61,14 +60,30 @@ var every = map[string]string{
 	"node_failures_total":          "node kind",
 	"pressure":                     "",
 	"retry_budget_exhausted_total": "",
+	"node_trust":                   "node state",
+	"node_exact":                   "node class",
+	"kv_events_total":              "node kind",
+	"kv_event_batches_total":       "node",
+	"kv_event_gaps_total":          "node",
+	"kv_event_gaps_lost_total":     "node",
+	"kv_event_restarts_total":      "node",
+	"memo_bytes":                   "memo",
+	"memo_lookups_total":           "memo result",
+	"memo_evictions_total":         "memo",
+	"prompt_length_checks_total":   "result",
+	"identify_overflows_total":     "",
 }
 
 func TestMetrics(t *testing.T) {
-	good, bad := ct.StartEngine(t, "m"), ct.StartEngine(t, "m")
+	tokens := ct.TinyTokens(t, "../..", "m")
+	good, bad := ct.StartExact(t, "m", tokens), ct.StartEngine(t, "m")
 	bad.Status.Store(500)
-	s := serve(t, "", fmt.Sprintf("policy: {name: round_robin}\nnodes: [{name: good, url: %q}, {name: bad, url: %q}]\n", good.URL(), bad.URL()))
+	// Nobody listens where the events of one node should come from.
+	s := serve(t, "", fmt.Sprintf("policy: {name: round_robin}\nmodels: [{name: m, tokenizer: %q}]\n"+
+		"nodes: [{name: good, url: %q, kv_events: {endpoint: \"tcp://127.0.0.1:1\"}}, {name: bad, url: %q}]\n", tokens.Path, good.URL(), bad.URL()))
 	s.WaitServed(t, "good", "m")
 	s.WaitServed(t, "bad", "m")
+	ct.Eventually(t, "its prompts are proved", func() bool { return s.Node("good").Exact&1 != 0 })
 	const asked = 4 // over two loops: one of them takes turns between the nodes
 	for i := range asked {
 		if status, node := s.Ask(t, ct.Chat("m", 8000), fmt.Sprint("r", i)); status != 200 || node != "good" {
@@ -145,6 +160,15 @@ func TestMetrics(t *testing.T) {
 		{"build_info", []string{"v<1>"}, 1},
 		{"config_reload_success", nil, 1},
 		{"ttft_seconds", []string{"good"}, 0}, // only of streams
+		{"node_exact", []string{"plain", "good"}, 1},
+		{"node_trust", []string{"good", "cold"}, 1},
+		{"node_trust", []string{"good", "live"}, 0},
+		{"node_trust", []string{"bad", "none"}, 1},
+		{"kv_events_total", []string{"stored", "good"}, 0},
+		{"kv_event_batches_total", []string{"good"}, 0},
+		{"prompt_length_checks_total", []string{"equal"}, asked},
+		{"prompt_length_checks_total", []string{"different"}, 0},
+		{"identify_overflows_total", nil, 0},
 	} {
 		if got := value(c.name, c.labels...); got != c.want {
 			t.Errorf("%s%q is %v, want %v", c.name, c.labels, got, c.want)

@@ -89,6 +89,9 @@ func TestMemoRaces(t *testing.T) {
 }
 
 func TestMemoGetAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
 	m := newMemo[int](1 << 16)
 	m.put(memoKey(1), 1, 100)
 	if n := testing.AllocsPerRun(100, func() { m.get(memoKey(1)); m.get(memoKey(2)) }); n != 0 {

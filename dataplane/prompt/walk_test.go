@@ -135,6 +135,9 @@ func tokenizers(t *testing.T, test func(t *testing.T, tok *tokenize.Tokenizer)) 
 		tiny, "../../.cache/models/qwen3/tokenizer.json", "../../.cache/models/llama3_2/tokenizer.json", "../../.cache/models/gemma3/tokenizer.json",
 		"../../.cache/models/llama2/tokenizer.json", "../../.cache/models/deepseek_v3/tokenizer.json",
 	} {
+		if raceEnabled && path != tiny {
+			continue // real vocabularies take the detector minutes to load, and share no memory that tiny does not
+		}
 		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) { test(t, loadTokenizer(t, path)) })
 	}
 }
@@ -226,6 +229,9 @@ func TestWalkBudget(t *testing.T) {
 }
 
 func TestWarmWalkAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
 	m, r := testModel(t, loadTokenizer(t, tiny), 64<<20), rand.New(rand.NewPCG(7, 8))
 	b := body(conversation(r, 20, 4000), false)
 	var w Walk

@@ -9,7 +9,7 @@ import (
 // TestRealModels checks on real vocabularies what needs no oracle; package hf
 // compares ids with the reference's.
 func TestRealModels(t *testing.T) {
-	if testing.Short() {
+	if testing.Short() || raceEnabled { // the detector needs minutes to load what shares no memory
 		t.Skip("left out: loads large files")
 	}
 	for _, c := range []struct{ name, solid string }{
