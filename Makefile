@@ -18,7 +18,7 @@ RESULTS  ?= bench/results/proxy.jsonl
 RUNS     ?= 5
 DURATION ?= 3s
 
-.PHONY: help build build-hf run test lint fmt race test-hf allocs fuzz bench bench-smoke bench-proxy e2e e2e-vllm setup models libtokenizers clean
+.PHONY: help build build-hf run test lint fmt race test-hf allocs fuzz bench bench-smoke bench-proxy bench-index e2e e2e-vllm e2e-exact setup models libtokenizers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -31,7 +31,9 @@ build-hf: libtokenizers ## the same programs with the Hugging Face library linke
 	@mkdir -p bin
 	CGO_ENABLED=1 go build -tags hf -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ $(PROGRAMS:%=./cmd/%)
 
-run: build ## build, then show the router at work on simulated engines
+run: ## build, then show the router at work on simulated engines (with a real model's tokens where the Hugging Face library can be had)
+	@scripts/models.sh qwen3 || true; scripts/setup.sh --python
+	@if scripts/libtokenizers.sh; then $(MAKE) build-hf; else $(MAKE) build; fi
 	bin/warmpath demo
 
 test: setup lint race test-hf allocs bench-smoke ## everything that must pass: lint, tests, race detector, real vocabularies, fuzz seeds, benchmarks once, end to end
@@ -83,11 +85,18 @@ bench-proxy: build ## warmpath, nginx, HAProxy and no proxy side by side (needs 
 	bin/warmbench proxy --size 225280 --concurrency 16 --runs $(RUNS) --duration $(DURATION) --output $(RESULTS) >/dev/null
 	bin/warmbench proxy --size 4096   --one-core       --runs $(RUNS) --duration $(DURATION) --output $(RESULTS) >/dev/null
 
+bench-index: build ## the prefix index: memory, stores, matches; then beside llm-d's (compiles for minutes the first time)
+	bin/warmbench index
+	cd bench/peer/llmdkv && go test -count=1 -timeout 30m -v .
+
 e2e: ## the real binaries: faults, reload, drain, the OpenAI clients (part of race)
 	go test -count=1 ./cmd/warmpath
 
 e2e-vllm: build ## the router before two real vLLM engines on the CPU (downloads about 1 GB once, needs 6 GB of memory)
 	scripts/e2e_vllm.sh
+
+e2e-exact: build ## exactness before two real vLLM engines: counts, cached tokens, resets, kills, cut events (as e2e-vllm; about 10 minutes)
+	scripts/e2e_exact.sh
 
 setup: ## install what tests can use, where possible, and say what is missing
 	@scripts/setup.sh

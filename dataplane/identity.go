@@ -83,7 +83,7 @@ func (id *identity) advance(budgetNs int, patient bool) (spentNs int) {
 // room is what a single step may take.
 func room(leftNs int, patient bool) int {
 	if patient {
-		return wholeNs
+		return prompt.WholeBudget
 	}
 	return leftNs
 }

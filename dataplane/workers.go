@@ -4,13 +4,9 @@ import (
 	"context"
 )
 
-const (
-	// wholeNs is a budget without an end.
-	wholeNs = 1 << 62
-	// sliceNs is how much work on one prompt a worker does before others have a
-	// turn, so that one that takes seconds holds up nobody for so long.
-	sliceNs = 5_000_000
-)
+// sliceNs is how much work on one prompt a worker does before others have a
+// turn, so that one that takes seconds holds up nobody for so long.
+const sliceNs = 5_000_000
 
 // work does a slice of an identity's job, on a worker, and reports whether it
 // is done.

@@ -5,6 +5,7 @@
 #
 #   scripts/setup.sh           install, then say what is missing
 #   scripts/setup.sh --check   say what is missing only
+#   scripts/setup.sh --python  install the Python packages only
 set -u
 cd "$(dirname "$0")/.."
 
@@ -59,6 +60,7 @@ python_has() { # MODULE VERSION
 # What these cannot have, report says.
 install_tokenizers() {
   scripts/models.sh >/dev/null 2>&1
+  ! has python3 || scripts/templates.sh >/dev/null 2>&1
   scripts/libtokenizers.sh | grep -v '^missing'
   return 0
 }
@@ -78,6 +80,10 @@ report() {
   return 0
 }
 
+if [ "${1:-}" = --python ]; then
+  install_python
+  exit 0
+fi
 if [ "${1:-}" != --check ]; then
   install_packages
   install_python

@@ -31,6 +31,8 @@ const (
 	demoEngines     = 8001
 	portsTried      = 100
 	demoStartWithin = 20 * time.Second
+	demoModelDir    = ".cache/models/qwen3"
+	simFourBytes    = "four bytes a token" // what the simulator says without a model
 )
 
 func newDemo() *cobra.Command {
@@ -40,12 +42,13 @@ func newDemo() *cobra.Command {
 	}
 	nodes := cmd.Flags().Int("nodes", demoNodes, "simulated engines")
 	traffic := cmd.Flags().Bool("traffic", false, "send light multi-turn traffic")
+	modelDir := cmd.Flags().String("model-dir", demoModelDir, "folder of a model's tokenizer.json, for exact prefixes; the simulator needs the Hugging Face library and jinja2 for it")
 	policyName := cmd.Flags().String("policy", "cost", "routing policy")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *nodes < 1 || *nodes > 64 {
 			return fmt.Errorf("%w: --nodes %d: use 1 to 64", errUsage, *nodes)
 		}
-		return (&demo{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), nodes: *nodes, traffic: *traffic, policy: *policyName}).run()
+		return (&demo{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), nodes: *nodes, traffic: *traffic, policy: *policyName, modelDir: *modelDir}).run()
 	}
 	return cmd
 }
@@ -56,9 +59,18 @@ type demo struct {
 	nodes     int
 	traffic   bool
 	policy    string
+	modelDir  string
 
-	engines []string // URLs
+	engines []demoEngine
+	exact   bool // the engines have the model's own tokens
 	router  *router
+}
+
+// demoEngine is where a simulated engine listens.
+type demoEngine struct {
+	URL      string `json:"url"`
+	KVEvents string `json:"kv_events"`
+	Replay   string `json:"replay"`
 }
 
 func (d *demo) run() error {
@@ -103,8 +115,14 @@ func (d *demo) startEngines(ctx context.Context) (end func(), err error) {
 	if first != demoEngines {
 		fmt.Fprintf(d.out, "ports from %d are taken; the engines use those from %d\n", demoEngines, first)
 	}
-	cmd := exec.Command(sim, "--engines", strconv.Itoa(d.nodes), "--port", strconv.Itoa(first), "--model", demoModel,
-		"--output", "json", "--with-parent", "--admin", "127.0.0.1:0")
+	args := []string{"--engines", strconv.Itoa(d.nodes), "--port", strconv.Itoa(first), "--model", demoModel,
+		"--output", "json", "--with-parent", "--admin", "127.0.0.1:0", "--kv-events-port", "-1", "--replay-port", "-1"}
+	if _, err := os.Stat(filepath.Join(d.modelDir, "tokenizer.json")); err == nil {
+		args = append(args, "--model-dir", d.modelDir)
+	} else {
+		fmt.Fprintf(d.out, "no model in %q: prefixes are known by text; `make models` fetches some\n", d.modelDir)
+	}
+	cmd := exec.Command(sim, args...)
 	// Ctrl-C goes to the whole foreground group; the engines must outlive the
 	// router's draining.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -153,13 +171,14 @@ func (d *demo) readEngines(ctx context.Context, out io.Reader) error {
 	if r.err != nil {
 		return fmt.Errorf("start engine simulator: %w", r.err)
 	}
-	var started struct{ Engines []struct{ URL string } }
+	var started struct {
+		Engines []demoEngine
+		Tokens  string
+	}
 	if err := json.Unmarshal(r.line, &started); err != nil {
 		return fmt.Errorf("read what the engine simulator says: %w", err)
 	}
-	for _, e := range started.Engines {
-		d.engines = append(d.engines, e.URL)
-	}
+	d.engines, d.exact = started.Engines, started.Tokens != simFourBytes
 	return nil
 }
 
@@ -174,9 +193,13 @@ func (d *demo) startRouter(ctx context.Context) error {
 		}
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "listen: 127.0.0.1:%d\nadmin: {listen: \"127.0.0.1:%d\"}\nlog: {level: warn}\nlimits: {connections: 200}\npolicy: {name: %s}\nnodes:\n", listen, adminPort, d.policy)
-	for i, url := range d.engines {
-		fmt.Fprintf(&text, "  - {name: sim-%d, url: %q}\n", i, url)
+	fmt.Fprintf(&text, "listen: 127.0.0.1:%d\nadmin: {listen: \"127.0.0.1:%d\"}\nlog: {level: warn}\nlimits: {connections: 200}\npolicy: {name: %s}\n", listen, adminPort, d.policy)
+	if d.exact {
+		fmt.Fprintf(&text, "models: [{name: %s, tokenizer: %q}]\n", demoModel, filepath.Join(d.modelDir, "tokenizer.json"))
+	}
+	text.WriteString("nodes:\n")
+	for i, e := range d.engines {
+		fmt.Fprintf(&text, "  - {name: sim-%d, url: %q, kv_events: {endpoint: %q, replay: %q}}\n", i, e.URL, e.KVEvents, e.Replay)
 	}
 	read := func() (*config.Config, error) { return config.Parse("demo", []byte(text.String())) }
 	c, err := read()
@@ -213,6 +236,7 @@ warmpath %s: %d simulated engines behind one router
   status page %s
   metrics     %s/metrics
   engines     %s
+  prefixes    %s
 
 Try this, in another terminal:
 
@@ -231,9 +255,25 @@ Try this, in another terminal:
      %s drain --admin %s NODE
 
 Ctrl-C ends all of it.
-`, version, d.nodes, clients, demoModel, operators, operators, strings.Join(d.engines, " "),
+`, version, d.nodes, clients, demoModel, operators, operators, d.urls(), d.prefixes(),
 		fmt.Sprintf(ask, clients, long, ""), fmt.Sprintf(ask, clients, long, more),
 		os.Args[0], d.router.adminAddr(), operators, os.Args[0], d.router.adminAddr())
+}
+
+func (d *demo) urls() string {
+	urls := make([]string, len(d.engines))
+	for i, e := range d.engines {
+		urls[i] = e.URL
+	}
+	return strings.Join(urls, " ")
+}
+
+// prefixes says how well prompts are known here.
+func (d *demo) prefixes() string {
+	if d.exact {
+		return "exact: the router's own tokens of " + filepath.Base(d.modelDir) + ", the engines' by the Hugging Face library and jinja2"
+	}
+	return "by text: the simulator takes four bytes for a token (with `make models build-hf` and Python's jinja2: exact)"
 }
 
 // freePorts returns the first of n consecutive ports of loopback that are free

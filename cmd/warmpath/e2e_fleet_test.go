@@ -24,6 +24,7 @@ type engines struct {
 	events []string // their event ports, "" without
 	replay []string // the replay ports of these
 	admin  string   // URL of the admin API
+	tokens string   // what token ids are
 }
 
 // startEngines starts n simulated engines in one process.
@@ -43,7 +44,7 @@ func startEngines(t *testing.T, n int, args ...string) *engines {
 			Events string `json:"kv_events"`
 			Replay string
 		}
-		Admin string
+		Admin, Tokens string
 	}
 	if err := json.Unmarshal([]byte(e.out.String()), &started); err != nil {
 		t.Fatalf("enginesim printed %q: %v", e.out.String(), err)
@@ -51,7 +52,7 @@ func startEngines(t *testing.T, n int, args ...string) *engines {
 	for _, a := range started.Engines {
 		e.urls, e.events, e.replay = append(e.urls, a.URL), append(e.events, a.Events), append(e.replay, a.Replay)
 	}
-	e.admin = started.Admin
+	e.admin, e.tokens = started.Admin, started.Tokens
 	return e
 }
 
@@ -85,6 +86,7 @@ type engineState struct {
 	Aborted  int64
 	Received int64
 	Restarts int
+	Batches  int64 `json:"next_event_sequence"` // of events, since its last restart
 }
 
 func (e *engines) states(t *testing.T) []engineState {

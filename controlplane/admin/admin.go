@@ -197,9 +197,9 @@ func indexView(s index.Stats) IndexView {
 
 func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 	v := indexView(s.opt.Index.Stats())
-	for slot, n := range s.opt.Fleet.Load().Nodes {
+	for _, n := range s.opt.Fleet.Load().Nodes {
 		if n != nil {
-			v.Nodes[n.Name] = s.opt.Index.SlotUnits(slot)
+			v.Nodes[n.Name] = s.indexUnits(n)
 		}
 	}
 	reply(w, http.StatusOK, v)

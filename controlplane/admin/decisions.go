@@ -118,8 +118,12 @@ func inWords(v *DecisionView) string {
 			matched = c.MatchedTokens
 		}
 	}
+	about := "about "
+	if v.Exactness == dataplane.ExactTokens.String() {
+		about = ""
+	}
 	what := map[string]string{
-		"prefix":   fmt.Sprintf("%s holds about %d of %d prompt tokens", v.Node, matched, v.PromptTokens),
+		"prefix":   fmt.Sprintf("%s holds %s%d of %d prompt tokens", v.Node, about, matched, v.PromptTokens),
 		"load":     fmt.Sprintf("%s had the least to do", v.Node),
 		"affinity": fmt.Sprintf("the affinity key points to %s", v.Node),
 		"session":  fmt.Sprintf("the session points to %s", v.Node),

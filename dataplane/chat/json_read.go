@@ -2,9 +2,7 @@ package chat
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math/big"
-	"math/bits"
 	"strconv"
 )
 
@@ -261,20 +259,13 @@ func (r *jsonReader) refuseControl(text []byte) error {
 func (r *jsonReader) escapes(v *Value, at int) error {
 	text := v.text
 	v.n = escapesKnown
-	for {
-		// Eight bytes at a time: a byte that is a backslash gives zero under
-		// xor, and only the lowest zero byte matters, which the subtraction
-		// finds without error.
-		for at+8 <= len(text) {
-			x := binary.LittleEndian.Uint64(text[at:]) ^ 0x5c5c5c5c5c5c5c5c
-			if x = (x - 0x0101010101010101) &^ x & 0x8080808080808080; x != 0 {
-				at += bits.TrailingZeros64(x) / 8
-				break
+	for at < len(text) {
+		if text[at] != '\\' { // escapes often follow each other at once
+			next := bytes.IndexByte(text[at:], '\\')
+			if next < 0 {
+				return nil
 			}
-			at += 8
-		}
-		for at < len(text) && text[at] != '\\' {
-			at++
+			at += next
 		}
 		if at+1 >= len(text) {
 			return nil
@@ -298,6 +289,7 @@ func (r *jsonReader) escapes(v *Value, at int) error {
 		}
 		at += 2
 	}
+	return nil
 }
 
 // number reads an int or a float (RFC 8259, section 6).

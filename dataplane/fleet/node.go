@@ -107,7 +107,7 @@ type Node struct {
 	// all.
 	HashScheme   string
 	PrefixTokens int
-	Exact uint32  // classes of requests whose prompts are known to be exact here, as bits
+	Exact        uint32 // classes of requests whose prompts are known to be exact here, as bits
 
 	PrefillTokensPerSecond Gauge // learned from first events
 	DecodeTokensPerSecond  Gauge // of one request

@@ -14,11 +14,13 @@ const (
 	costStepNs          = 50    // a step of the Machine, as it counts them
 	costMessageNs       = 2_000 // a message, at least
 	costStructureByteNs = 8     // a byte of the body that is no text: calls, schemas, keys
-	costTextBytesNs8    = 1     // 8 bytes of text, read and cut
+	costTextBytesNs8    = 3     // 8 bytes of text, read and cut
 	costGivenIDs8Ns     = 10    // 8 ids that the request brings
 	arenaBytesPerNs     = 8     // memory that may be made in the time, before it is work for somebody else
-	unlimitedBudget     = 1 << 40
 )
+
+// WholeBudget is a budget that nothing reaches, in nanoseconds.
+const WholeBudget = 1 << 40
 
 // LeastCost estimates what Begin takes at least for a request, in nanoseconds:
 // if that is too long for whoever asks, somebody else should do it.
@@ -41,7 +43,7 @@ func LeastCost(body []byte, found *scan.Result) (ns int) {
 func (w *Walk) Begin(form Form, body []byte, found *scan.Result, budgetNs int) Verdict {
 	w.Machine.Now = w.model.now()
 	limits := chat.DefaultLimits
-	budgetNs = min(budgetNs, unlimitedBudget)
+	budgetNs = min(budgetNs, WholeBudget)
 	tight := budgetNs/costStepNs < limits.Steps
 	if tight {
 		limits.Steps, limits.ArenaBytes = max(budgetNs/costStepNs, 1), max(min(budgetNs*arenaBytesPerNs, limits.ArenaBytes), 1)
@@ -135,7 +137,7 @@ func Text(m *Model, form Form, body []byte) (ids []uint32, text []byte, v Verdic
 	found := s.Result()
 	var w Walk
 	w.Start(m, 1)
-	v = w.Begin(form, body, found, unlimitedBudget)
+	v = w.Begin(form, body, found, WholeBudget)
 	if v.Level == chat.LevelText {
 		return nil, nil, v, nil
 	}

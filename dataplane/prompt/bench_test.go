@@ -50,7 +50,7 @@ func BenchmarkWalk(b *testing.B) {
 				s.Reset()
 				_, _ = s.Scan(one, true)
 				w.Start(m, 7)
-				w.Begin(FormChat, one, s.Result(), unlimitedBudget)
+				w.Begin(FormChat, one, s.Result(), WholeBudget)
 				for !w.Complete() {
 					w.Next(1<<40, 64)
 				}

@@ -66,7 +66,7 @@ func TestBeginAgain(t *testing.T) {
 	b := body(conversation(rand.New(rand.NewPCG(11, 12)), 300, 100), false)
 	f := found(t, b)
 	var at, again Walk
-	walkAll(t, &at, m, b, unlimitedBudget, 64)
+	walkAll(t, &at, m, b, WholeBudget, 64)
 	again.Start(m, 7)
 	tries := 0
 	for budget := 1; ; budget *= 2 {
@@ -82,7 +82,7 @@ func TestBeginAgain(t *testing.T) {
 			t.Fatalf("with %d ns: %+v", budget, v)
 		}
 	}
-	again.Next(unlimitedBudget, 1<<30)
+	again.Next(WholeBudget, 1<<30)
 	if tries < 10 || !slices.Equal(at.Units(), again.Units()) || at.Count() != again.Count() {
 		t.Errorf("after %d tries: %d tokens, want %d", tries, again.Count(), at.Count())
 	}
@@ -93,7 +93,7 @@ func TestBeginAgain(t *testing.T) {
 func TestEnd(t *testing.T) {
 	m := testModel(t, loadTokenizer(t, tiny), 16<<20)
 	var w Walk
-	walkAll(t, &w, m, body([]message{{"user", "short"}}, false), unlimitedBudget, 64)
+	walkAll(t, &w, m, body([]message{{"user", "short"}}, false), WholeBudget, 64)
 	if !w.End() || w.Machine.Held() == 0 {
 		t.Error("the memory of a short prompt is not kept")
 	}
@@ -102,7 +102,7 @@ func TestEnd(t *testing.T) {
 			t.Fatal("the rope holds on to the body")
 		}
 	}
-	walkAll(t, &w, m, long()["many messages"], unlimitedBudget, 64)
+	walkAll(t, &w, m, long()["many messages"], WholeBudget, 64)
 	if w.End() {
 		t.Errorf("%d bytes are kept", w.Machine.Held())
 	}
@@ -120,7 +120,7 @@ func TestLeastCost(t *testing.T) {
 	}
 	for name, b := range map[string][]byte{
 		"short":          body([]message{{"user", "short"}}, false),
-		"a long message": body([]message{{"user", strings.Repeat("words ", 100_000)}}, false),
+		"a long message": body([]message{{"user", strings.Repeat("words ", 50_000)}}, false),
 	} {
 		if n := LeastCost(b, found(t, b)); n > turnNs {
 			t.Errorf("%s: %d ns is left to others", name, n)

@@ -122,7 +122,7 @@ func unitsOf(root prefix.Hash, ids []uint32) (units []prefix.Hash) {
 func walkAll(t testing.TB, w *Walk, m *Model, body []byte, budgetNs, someUnits int) {
 	t.Helper()
 	w.Start(m, 7)
-	if v := w.Begin(FormChat, body, found(t, body), unlimitedBudget); v.Level != chat.LevelExact {
+	if v := w.Begin(FormChat, body, found(t, body), WholeBudget); v.Level != chat.LevelExact {
 		t.Fatalf("the prompt is %s: %s", v.Level, v.Reason)
 	}
 	for budget := budgetNs; !w.Complete(); budget += budgetNs + budget/4 { // a chunk waits for a budget that it fits
@@ -201,7 +201,7 @@ func TestWalkOfOtherRoots(t *testing.T) {
 	walkAll(t, &w, m, b, 1<<40, 1<<30)
 	first := slices.Clone(w.Units())
 	w.Start(m, 8)
-	w.Begin(FormChat, b, found(t, b), unlimitedBudget)
+	w.Begin(FormChat, b, found(t, b), WholeBudget)
 	w.Next(1<<40, 1<<30)
 	if len(first) == 0 || len(w.Units()) != len(first) || w.Units()[0] == first[0] {
 		t.Error("chains with other roots share units")
@@ -215,7 +215,7 @@ func TestWalkBudget(t *testing.T) {
 	b := body([]message{{"user", randomText(r, 100_000)}}, false)
 	var w Walk
 	w.Start(m, 7)
-	w.Begin(FormChat, b, found(t, b), unlimitedBudget)
+	w.Begin(FormChat, b, found(t, b), WholeBudget)
 	const chunkNs = 2 * contentChunkBytes * costColdByteNs
 	for !w.Complete() {
 		before := len(w.Units())
@@ -238,7 +238,7 @@ func TestWarmWalkAllocs(t *testing.T) {
 	f := found(t, b)
 	walk := func() {
 		w.Start(m, 7)
-		w.Begin(FormChat, b, f, unlimitedBudget)
+		w.Begin(FormChat, b, f, WholeBudget)
 		for !w.Complete() {
 			w.Next(1<<40, 64)
 		}

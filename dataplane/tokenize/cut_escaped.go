@@ -18,14 +18,15 @@ func (t *Tokenizer) NextCutEscaped(raw []byte, from int) int {
 
 // atEscaped is at for raw text.
 func (c *cutter) atEscaped(raw []byte, pos int) bool {
-	if raw[pos] == '\\' {
-		return false
+	plain := c.at(raw, pos)
+	if raw[pos] == '\\' || !plain && raw[pos-1] != 'n' {
+		return false // whether an escape ends here would change nothing
 	}
 	if endsEscape(raw, pos) {
 		return c.classes&cutLine != 0 && raw[pos-1] == 'n' && raw[pos-2] == '\\' &&
 			c.divides('\n', raw[pos]) && isInert(validClassAt(raw, pos), letter|number)
 	}
-	return c.at(raw, pos)
+	return plain
 }
 
 // endsEscape reports whether an escape ends at pos or goes across it. A
