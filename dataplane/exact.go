@@ -174,8 +174,11 @@ func (l *loop) matchNode(x *exchange, n *fleet.Node) uint32 {
 	for r := range n.Ranks {
 		units, credit := m.units[n.Slot+r], m.credits[n.Slot+r]
 		worth := credit + quarters*(units-m.walked[n.Slot+r])
-		if n.Trust[r] == fleet.TrustGapped {
+		switch n.Trust[r] {
+		case fleet.TrustGapped:
 			worth /= 2 // some of it may have gone unheard
+		case fleet.TrustStale:
+			worth = 0 // nobody knows what it holds by now
 		}
 		if worth > best {
 			best, at = worth, r

@@ -43,6 +43,10 @@ func startRouter(c *config.Config, log *slog.Logger, reread func() (*config.Conf
 	if err != nil {
 		return nil, err
 	}
+	eviction, err := index.ParseEviction(c.Index.LearnedEviction)
+	if err != nil {
+		return nil, fmt.Errorf("read index.learned_eviction: %w", err)
+	}
 	clients, err := listen(c.Listen, "listen")
 	if err != nil {
 		return nil, err
@@ -53,7 +57,7 @@ func startRouter(c *config.Config, log *slog.Logger, reread func() (*config.Conf
 		return nil, err
 	}
 	holder := fleet.NewHolder()
-	idx := index.New(index.Options{MemoryBytes: c.Index.MemoryBytes})
+	idx := index.New(index.Options{MemoryBytes: c.Index.MemoryBytes, Eviction: eviction})
 	data, err := dataplane.Start(dataplane.Options{
 		Listener: clients, Loops: c.Loops, Fleet: holder, Index: idx, Settings: settings, Decisions: c.Decisions.Keep, Log: log,
 	})
