@@ -149,7 +149,7 @@ func (l *loop) matchExactly(x *exchange) {
 	if l.notes.pending() {
 		l.overlay.extend(&l.notes, x.units, longest, &l.view.live, m.units)
 	}
-	bit := uint32(1) << (id.verdict.Class &^ chat.FeatureMedia)
+	bit := x.provedBit()
 	for slot, n := range x.snap.Nodes {
 		m.rank[slot] = 0
 		if n == nil || n.Exact&bit == 0 {
@@ -160,6 +160,12 @@ func (l *loop) matchExactly(x *exchange) {
 	if l.view.needs.PrefixKey {
 		x.matchPrefix(l)
 	}
+}
+
+// provedBit is that of the class in fleet.Node.Exact. Of a prompt with media
+// only the beginning is claimed, which is a prompt without.
+func (x *exchange) provedBit() uint32 {
+	return 1 << (x.ident.verdict.Class &^ chat.FeatureMedia)
 }
 
 // quarters are what a unit in the fastest tier is worth.

@@ -256,9 +256,21 @@ func (x *exchange) matchPrefix(l *loop) {
 		return
 	}
 	x.polReq.PrefixKey = uint64(x.units[units-1])
-	for slot, n := range l.match.units {
-		l.match.match.PrefixHolder[slot] = int64(n) >= units
+	for slot, n := range x.snap.Nodes {
+		l.match.match.PrefixHolder[slot] = n != nil && int64(l.heldUnits(x, n)) >= units
 	}
+}
+
+// heldUnits is how many leading units the node holds: of tokens its best rank,
+// where they count there.
+func (l *loop) heldUnits(x *exchange, n *fleet.Node) uint32 {
+	switch {
+	case x.exact < ExactPrefix:
+		return l.match.units[n.Slot]
+	case n.Exact&x.provedBit() == 0:
+		return 0
+	}
+	return l.match.units[n.Slot+int(l.match.rank[n.Slot])]
 }
 
 func parseCount(b []byte) (n int64, ok bool) {
