@@ -51,12 +51,13 @@ fmt: ## format all Go code
 race: ## all tests with fuzz seeds, under the race detector where there is a C compiler
 	go test $(RACE) -timeout 8m ./...
 
-test-hf: ## ids against the Hugging Face library, for every model that make models fetched; skipped where the library cannot be built
-	@packages=$$(grep -rlE --include='*_test.go' '^//go:build hf' . | xargs -r -n1 dirname | sort -u); \
+test-hf: ## ids against the Hugging Face library, for every model that make models fetched, alone and end to end; skipped where the library cannot be built
+	@packages=$$(grep -rlE --include='*_test.go' '^//go:build hf' . | xargs -r -n1 dirname | sort -u | grep -vx ./cmd/warmpath); \
 	if scripts/libtokenizers.sh; then \
-		go vet -tags hf $$packages && go tool staticcheck -tags hf $$packages && \
+		go vet -tags hf $$packages ./cmd/warmpath && go tool staticcheck -tags hf $$packages ./cmd/warmpath && \
 		go test -tags hf -timeout 10m -v $$packages | grep -vE '^(=== | *--- PASS)' && \
-		go test $(RACE) -tags hf -run Concurrent $$packages; \
+		go test $(RACE) -tags hf -run Concurrent $$packages && \
+		go test -tags hf -timeout 5m -v -run RealModel ./cmd/warmpath | grep -vE '^(=== | *--- PASS)'; \
 	fi
 
 allocs: ## what the race detector hides or cannot bear: allocations, the largest bounds

@@ -41,7 +41,19 @@ func (d *Dataplane) Explain(path string, body []byte) (rec Record, err error) {
 			continue
 		}
 	}
-	d.on(l, func() { l.forgetExplained(x) })
+	tokens := 0
+	if a == nil {
+		tokens = x.countAll()
+	}
+	d.on(l, func() {
+		if tokens > 0 {
+			rec.PromptTokens = tokens
+			if r := l.records.at(x.record); r != nil {
+				r.promptTokens = tokens
+			}
+		}
+		l.forgetExplained(x)
+	})
 	if a != nil {
 		return rec, &ExplainError{Status: a.status, Message: a.message, Code: a.code}
 	}
@@ -72,6 +84,17 @@ func (x *exchange) takeBody(body []byte) *answer {
 		return scanAnswer(err)
 	}
 	return nil
+}
+
+// countAll counts the tokens of a prompt that a decision has only looked at as
+// far as anybody holds it; 0 if they are not known.
+func (x *exchange) countAll() int {
+	if id := x.ident; id != nil && x.exact == ExactTokens {
+		for !id.walk.Complete() {
+			id.finish(sliceNs, true)
+		}
+	}
+	return x.counted()
 }
 
 // explained returns the record of what was just decided for x.

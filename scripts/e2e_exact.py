@@ -51,24 +51,37 @@ class Phase:
 
     def __init__(self, name, judged=True, share=SHARE):
         self.name, self.judged, self.share = name, judged, share
-        self.answers, self.notes, self.failures = [], [], []
+        self.answers, self.notes, self.misses, self.failures = [], [], [], []
         self.seconds, self.hits, self.evicted = 0.0, None, 0
 
     def fail(self, text):
         self.failures.append(f"{self.name}: {text}")
+
+    def missed(self, answer, record):
+        """Notes an answer with other cached tokens than predicted."""
+        self.misses.append({"answer": answer, "record": record})
+        others = [c["in_flight"] for c in record["candidates"] if c["node"] == answer["node"]][0]
+        self.notes.append(f"{answer['kind']}, turn {answer['turn']}: {answer['cached']} of {answer['prompt']} tokens cached at {answer['node']}, "
+                          f"{answer['matched']} predicted; other requests there: {others}")
 
     def compared(self):
         """Answers whose cached tokens are to be as predicted."""
         return [a for a in self.answers if a["judged"]]
 
     def row(self):
+        """What the table and the summary show. more and less: answers with more
+        or less cached than predicted. Streams without usage do not say what was
+        cached: cached_tokens has the prediction of theirs, which hit_tokens, the
+        engines' own count, proves in the sum."""
         a, c = self.answers, self.compared()
         return {
-            "phase": self.name, "answers": len(a), "exact": sum(x["exactness"] == "exact" for x in a), "lengths_equal": sum(x["length_equal"] for x in a),
+            "phase": self.name, "answers": len(a),
+            "exact": sum(x["exactness"] == "exact" for x in a), "lengths_equal": sum(x["length_equal"] for x in a),
             "compared": len(c), "cached_equal": sum(x["matched"] == x["cached"] for x in c),
             "more": sum(x["matched"] < x["cached"] for x in c), "less": sum(x["matched"] > x["cached"] for x in c),
-            "prompt_tokens": sum(x["prompt"] for x in a), "matched_tokens": sum(x["matched"] for x in a),
-            "cached_tokens": sum(x["matched"] if x["cached"] is None else x["cached"] for x in a), "hit_tokens": self.hits, "evicted_blocks": self.evicted, "seconds": round(self.seconds, 1),
+            "prompt_tokens": sum(x["prompt"] for x in a), "predicted_tokens": sum(x["matched"] for x in a),
+            "cached_tokens": sum(x["matched"] if x["cached"] is None else x["cached"] for x in a), "hit_tokens": self.hits,
+            "evicted_blocks": self.evicted, "seconds": round(self.seconds, 1),
         }
 
 
@@ -93,14 +106,14 @@ class Check:
             talk = self.traffic.borrow()
             body = talk.next_body("tiny")
             how = self.rng.choice(("whole", "whole", "usage", "usage", "stream"))
-            ascii = self.rng.random() < 0.5
+            escaped = self.rng.random() < 0.5
             # A session stays at its node; now and then a conversation leaves.
             session = talk.session if self.rng.random() < 0.85 else str(self.rng.random())
         if how != "whole":
             body["stream"] = True
         if how == "usage":
             body["stream_options"] = {"include_usage": True}
-        answer = {"kind": talk.kind, "how": how, "turn": talk.turns, "session": session, "ascii": ascii, "judged": False}
+        answer = {"kind": talk.kind, "how": how, "turn": talk.turns, "session": session, "escaped": escaped, "judged": False}
         try:
             before = self.router.trust()
             text = self.send(talk.path, body, answer)
@@ -116,7 +129,7 @@ class Check:
         """Sends a request and returns the answer's text."""
         connection, _ = connect(self.router.url, TIMEOUT)
         try:
-            connection.request("POST", path, json.dumps(body, ensure_ascii=answer["ascii"]).encode(), {
+            connection.request("POST", path, json.dumps(body, ensure_ascii=answer["escaped"]).encode(), {
                 "Content-Type": "application/json", "X-Session-Id": answer["session"]})
             got = connection.getresponse()
             answer["id"], answer["node"] = got.getheader("X-Request-Id"), got.getheader("X-Routed-To")
@@ -144,8 +157,8 @@ class Check:
         node = record["node"]
         matched = [c["matched_tokens"] for c in record["candidates"] if c["node"] == node]
         answer |= {
-            "matched": matched[0] if matched else 0, "exactness": record["exactness"], "length_equal": record["prompt_tokens"] == answer["prompt"],
-            "tries": len(record["tries"]),
+            "matched": matched[0] if matched else 0, "exactness": record["exactness"],
+            "length_equal": record["prompt_tokens"] == answer["prompt"], "tries": len(record["tries"]),
         }
         if node != answer["node"] or not matched:
             phase.fail(f"the record of {answer['id']} is not of {answer['node']}: {json.dumps(record)}")
@@ -154,10 +167,11 @@ class Check:
         live = before.get(node) == "live" and self.router.trust().get(node) == "live"
         answer["judged"] = phase.judged and live and answer["cached"] is not None and node not in self.unsaid
         if node in self.unsaid:
-            phase.notes.append(f"{node} said that its cache was reset with its first step after: {answer['matched']} tokens predicted, {answer['cached']} cached")
+            phase.notes.append(f"{node} said that its cache was reset with its first step after that: "
+                               f"{answer['matched']} tokens predicted, {answer['cached']} cached")
             self.unsaid.discard(node)
         if answer["judged"] and answer["matched"] != answer["cached"]:
-            phase.notes.append(f"cached otherwise: {json.dumps(answer)}; record: {json.dumps(record)}")
+            phase.missed(answer, record)
         phase.answers.append(answer)
 
     def tokens_of(self, node, body):
@@ -199,15 +213,15 @@ class Check:
     def begin(self, name, judged=True, share=SHARE):
         phase = Phase(name, judged, share)
         self.phases.append(phase)
-        print(f"{name} …", file=sys.stderr)
+        print(f"{time.strftime('%H:%M:%S')} {name} …", file=sys.stderr, flush=True)
         return phase
 
     def judge(self, phase):
         row = phase.row()
         if row["cached_equal"] < phase.share * row["compared"] or not row["compared"]:
-            phase.fail(f"{row['cached_equal']} of {row['compared']} predictions of cached tokens were right")
+            phase.fail(f"{row['cached_equal']} of {row['compared']} predictions of cached tokens were right: {json.dumps(phase.misses[:3])}")
         if phase.hits is not None and abs(phase.hits - row["cached_tokens"]) > (1 - phase.share) * phase.hits:
-            phase.fail(f"the engines counted {phase.hits} cached tokens, the answers and predictions for those that do not say are {row['cached_tokens']}")
+            phase.fail(f"the engines counted {phase.hits} cached tokens, {row['cached_tokens']} were said and predicted")
 
     def reset(self):
         number = next(iter(self.engines.all))
@@ -255,7 +269,7 @@ class Check:
             phase.fail("no other node has answered")
         began = time.monotonic()
         self.engines.start()
-        phase.notes.append(f"the engine was healthy after {time.monotonic() - began:.0f} s, the router sure of it {self.router.wait_whole():.1f} s later")
+        phase.notes.append(f"healthy again after {time.monotonic() - began:.0f} s, and known to the router {self.router.wait_whole():.1f} s later")
         self.phase(f"after {name} was killed", self.args.requests)
 
     def restart_router(self):

@@ -4,7 +4,8 @@
 # before the engine does, also after caches, engines, event ports and the router
 # itself were taken away.
 #
-#   scripts/e2e_exact.sh [arguments of e2e_exact.py]
+#   scripts/e2e_exact.sh [arguments of e2e_exact.py, which has e2e_lab.py to
+#   start and break things and e2e_talk.py for what is said]
 #
 # The variables of scripts/vllm-cpu.sh apply, besides
 #   BLOCKS       KV blocks an engine holds (default 129): few, so that it evicts

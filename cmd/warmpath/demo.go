@@ -115,8 +115,10 @@ func (d *demo) startEngines(ctx context.Context) (end func(), err error) {
 	if first != demoEngines {
 		fmt.Fprintf(d.out, "ports from %d are taken; the engines use those from %d\n", demoEngines, first)
 	}
-	args := []string{"--engines", strconv.Itoa(d.nodes), "--port", strconv.Itoa(first), "--model", demoModel,
-		"--output", "json", "--with-parent", "--admin", "127.0.0.1:0", "--kv-events-port", "-1", "--replay-port", "-1"}
+	args := []string{
+		"--engines", strconv.Itoa(d.nodes), "--port", strconv.Itoa(first), "--model", demoModel,
+		"--output", "json", "--with-parent", "--admin", "127.0.0.1:0", "--kv-events-port", "-1", "--replay-port", "-1",
+	}
 	if _, err := os.Stat(filepath.Join(d.modelDir, "tokenizer.json")); err == nil {
 		args = append(args, "--model-dir", d.modelDir)
 	} else {

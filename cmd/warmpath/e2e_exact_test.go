@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -150,19 +149,4 @@ func TestTokensRefuses(t *testing.T) {
 			t.Errorf("tokens %q: code %d: %s%s", c.args, code, out, errs)
 		}
 	}
-}
-
-// engineTokens asks an engine itself for the ids of a prompt.
-func engineTokens(t *testing.T, engine string, body []byte) (ids []uint32) {
-	t.Helper()
-	resp, err := http.Post(engine+"/tokenize", "application/json", strings.NewReader(string(body)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var answer struct{ Tokens []uint32 }
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %v", resp.Status, err)
-	}
-	return answer.Tokens
 }

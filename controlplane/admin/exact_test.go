@@ -108,7 +108,7 @@ func TestDecisionsExactly(t *testing.T) {
 		s.decode("/api/explain", status, 200, text, &d)
 		return d
 	}
-	if d := explain(body); d.Exactness != "exact" || d.Inexact != "" {
+	if d := explain(body); d.Exactness != "exact" || d.Inexact != "" || d.PromptTokens != len(tokens.Chat(body)) {
 		t.Errorf("%+v", d)
 	}
 	if d := explain(ct.Chat("plain", 8000)); d.Exactness != "text" || d.Inexact != "" {

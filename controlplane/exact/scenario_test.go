@@ -259,7 +259,7 @@ func (r *run) line(w []string) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		time.Sleep(d) // of the bubble
+		<-time.After(d) // in the bubble
 	case "usage":
 		r.usage(w[1], classOf(r.t, w[2]), len(w) > 3)
 	case "echo":
