@@ -18,7 +18,7 @@ RESULTS  ?= bench/results/proxy.jsonl
 RUNS     ?= 5
 DURATION ?= 3s
 
-.PHONY: help build build-hf run test lint fmt race test-hf allocs fuzz bench bench-smoke bench-proxy bench-index e2e e2e-vllm e2e-exact setup models libtokenizers clean
+.PHONY: help build build-hf run test lint fmt race test-hf allocs fuzz bench bench-smoke bench-proxy bench-index bench-tokens bench-storm e2e e2e-vllm e2e-exact setup models libtokenizers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -62,7 +62,7 @@ test-hf: ## ids against the Hugging Face library, for every model that make mode
 
 allocs: ## what the race detector hides or cannot bear: allocations, the largest bounds
 	@packages=$$(grep -rlE --include='*_test.go' "AllocsPerRun|raceEnabled" . | xargs -r -n1 dirname | sort -u); \
-	[ -z "$$packages" ] || go test -run 'Alloc|Bound' $$packages
+	[ -z "$$packages" ] || go test -run 'Alloc|Bound|Hostile' $$packages
 
 fuzz: ## each fuzz target for FUZZTIME (20s)
 	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed -E 's/^(.*)\/[^/]*:func (.*)$$/\1 \2/' | sort | \
@@ -89,6 +89,13 @@ bench-proxy: build ## warmpath, nginx, HAProxy and no proxy side by side (needs 
 bench-index: build ## the prefix index: memory, stores, matches; then beside llm-d's (compiles for minutes the first time)
 	bin/warmbench index
 	cd bench/peer/llmdkv && go test -count=1 -timeout 30m -v .
+
+bench-tokens: ## tokenizer and prompts, beside Hugging Face's library where it can be built (needs make models and a quiet core, 2 minutes); RUNS
+	@if scripts/libtokenizers.sh; then $(MAKE) build-hf; else $(MAKE) build; fi
+	bin/warmbench tokens --runs $(RUNS) | tee bench/results/tokens.jsonl
+
+bench-storm: build ## routing while 100 nodes restart and report all they hold (needs two quiet cores, 1 minute); RUNS
+	bin/warmbench storm --runs $(RUNS) | tee bench/results/storm.jsonl
 
 e2e: ## the real binaries: faults, reload, drain, the OpenAI clients (part of race)
 	go test -count=1 ./cmd/warmpath

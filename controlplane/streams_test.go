@@ -13,6 +13,7 @@ import (
 	"warmpath/bench/engine"
 	"warmpath/controlplane"
 	ct "warmpath/controlplane/controltest"
+	"warmpath/controlplane/kvevent"
 	"warmpath/dataplane"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/policy"
@@ -110,6 +111,25 @@ func (f *following) waitTrust(name string, want fleet.Trust) {
 	})
 }
 
+// liveAgain waits after a restart until the streams are live again and prompts
+// exact, and until the State has surely heard all that takes both away: of trust
+// it is told each 100 ms, and metrics, which show a restart, are read each second.
+func (f *following) liveAgain(name string) {
+	f.t.Helper()
+	const looks = 260 // 5 ms apart
+	seen := 0
+	ct.Eventually(f.t, name+" is live again", func() bool {
+		seen++
+		n := f.Node(name)
+		for _, s := range f.Control.Streams() {
+			if !s.Status.Connected || s.Status.Trust != kvevent.Live || n.Trust[s.Rank] != fleet.TrustLive || n.Exact&1 == 0 {
+				seen = 0
+			}
+		}
+		return seen >= looks
+	})
+}
+
 // talk is a chat of one long system prompt and a question. Those of two topics
 // have no block in common, if the topics begin differently.
 func talk(topic, question string) []byte {
@@ -197,8 +217,7 @@ func TestStreamOfEvents(t *testing.T) {
 			if c.ReplayEndpoint == "" {
 				f.Ask(t, talk("warming up", "Are you there again?"), "warm again")
 			}
-			f.waitTrust("a", fleet.TrustLive)
-			f.waitExact("a")
+			f.liveAgain("a")
 			if after := f.ask(talk("sails", "Why?")); after.CachedTokens != 0 {
 				t.Errorf("after the restart: %d tokens cached", after.CachedTokens)
 			}

@@ -60,14 +60,20 @@ type Dataplane struct {
 	runErr   error
 }
 
+// spareProcs is how many Ps there are besides one for each loop. While one is
+// idle, a loop that blocks in epoll_wait keeps its own; else the runtime takes
+// it after 20 µs (proc.go, retake), which costs up to 45 % at low rates, and a
+// loop that wakes has to wait for whoever has it, 10 ms and more. So there is one
+// to be idle beside two that may be busy for long: the indexer's, in a storm of
+// events, and that of a decoder or of the garbage collector.
+const spareProcs = 3
+
 // Start runs the data plane until Stop. It returns when clients are served.
 func Start(opt Options) (*Dataplane, error) {
 	if opt.Loops <= 0 {
 		opt.Loops = runtime.NumCPU()
 	}
-	// One P more than loops: else the runtime takes the P from every loop that
-	// blocks in epoll_wait after 20 µs, which costs up to 45 % at low rates.
-	if need := opt.Loops + 1; runtime.GOMAXPROCS(0) < need {
+	if need := opt.Loops + spareProcs; runtime.GOMAXPROCS(0) < need {
 		runtime.GOMAXPROCS(need)
 	}
 	dir, err := os.MkdirTemp("", "warmpath-")

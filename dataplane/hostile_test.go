@@ -75,6 +75,9 @@ func quoted(text string) string { return `"` + text + `"` }
 // router (part of the error) or sent on (part of why its tokens are not known;
 // "" if they are), and the next one is served.
 func TestHostileBodies(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes minutes of it; make allocs runs it without")
+	}
 	message := `{"role":"user","content":"a"}`
 	call := `{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}`
 	for _, c := range []struct {
@@ -345,6 +348,9 @@ func TestHostileRenderingLeavesTheLoop(t *testing.T) {
 // beginning says, needs no more memory than its own a few times over, and
 // leaves none behind.
 func TestHostileLength(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes minutes of it; make allocs runs it without")
+	}
 	const size = 100 << 20
 	r := start(t, setup{node: proved, alone: true, set: func(s *dataplane.Settings) { s.BodyBytes = size + 1000 }}, startNode(t, "a", discards))
 	r.exactly()

@@ -315,7 +315,8 @@ def arguments():
     p.add_argument("--router", required=True, help="the router's program")
     p.add_argument("--tokenizer", required=True, help="tokenizer.json of the engines' model")
     p.add_argument("--folder", required=True, help="for the router's configuration and log")
-    p.add_argument("--ports", default="18080,18081,15557", help="of the router, its admin side, and events", type=lambda s: [int(n) for n in s.split(",")])
+    p.add_argument("--ports", default="18080,18081,15557", help="of the router, its admin side, and events",
+                   type=lambda s: [int(n) for n in s.split(",")])
     p.add_argument("--talks", type=int, default=14, help="conversations under way")
     p.add_argument("--first", type=int, default=240, help="requests of the first phase")
     p.add_argument("--requests", type=int, default=48, help="requests of each other phase")

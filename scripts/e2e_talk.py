@@ -11,14 +11,26 @@ from random import Random
 
 from e2e_vllm import WORDS
 
-ODD = ("naïve", "Straße", "東京", "привет", "🙂👍🏽", "e\u0301", "\tTab", "x = {\"a\": [1, 2.50]}", "<think>", "3.14159", "I'll", "\r\n", "<|im_end|>", "  ")
+ODD = (
+    "naïve", "Straße", "東京", "привет", "🙂👍🏽", "e\u0301", "\tTab", "x = {\"a\": [1, 2.50]}", "<think>", "3.14159", "I'll", "\r\n", "<|im_end|>", "  ",
+)
 
+CITY = {"type": "string", "description": "Städte"}
 TOOLS = [
-    {"type": "function", "function": {"name": "weather", "description": "Today's weather in <a city> & around", "parameters": {
-        "type": "object", "properties": {"city": {"type": "string", "description": "Städte"}, "days": {"type": "integer", "default": 1}}, "required": ["city"]}}},
-    {"type": "function", "function": {"name": "search", "description": "Full-text search", "parameters": {
-        "type": "object", "properties": {"query": {"type": "string"}, "limit": {"type": "number", "maximum": 1e3, "minimum": 0.5}}, "additionalProperties": False}}},
-    {"type": "function", "function": {"name": "now"}},
+    {"type": "function", "function": function} for function in (
+        {
+            "name": "weather", "description": "Today's weather in <a city> & around",
+            "parameters": {"type": "object", "properties": {"city": CITY, "days": {"type": "integer", "default": 1}}, "required": ["city"]},
+        },
+        {
+            "name": "search", "description": "Full-text search",
+            "parameters": {
+                "type": "object", "additionalProperties": False,
+                "properties": {"query": {"type": "string"}, "limit": {"type": "number", "maximum": 1e3, "minimum": 0.5}},
+            },
+        },
+        {"name": "now"},
+    )
 ]
 
 # kind: what its requests have
@@ -116,7 +128,8 @@ class Talk:
         for n in range(rng.choice((1, 1, 2))):
             arguments = {"city": rng.choice(WORDS + list(ODD)), "days": rng.randrange(9), "f": rng.choice((1.0, 0.5, 1e-7, 1e22)), "n": None}
             written = json.dumps(arguments, ensure_ascii=rng.random() < 0.5, indent=rng.choice((None, 1)))
-            calls.append({"id": f"call_{self.turns:04}{n:05}", "type": "function", "function": {"name": rng.choice(("weather", "search")), "arguments": written}})
+            function = {"name": rng.choice(("weather", "search")), "arguments": written}
+            calls.append({"id": f"call_{self.turns:04}{n:05}", "type": "function", "function": function})
         self.messages.append({"role": "assistant", "content": rng.choice((None, text)), "tool_calls": calls})
         for call in calls:
             result = json.dumps({"t": 21.5, "text": sentence(rng, 8)}, ensure_ascii=False)
