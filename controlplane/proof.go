@@ -83,7 +83,7 @@ func sourcesOf(c *config.Config) (sources []exact.Source) {
 // echoed takes what the indexer says of a prompt's echo.
 func (c *ControlPlane) echoed(slot int, generation uint32, class uint8, ok bool) {
 	n := c.opt.Fleet.Load().Owner(slot)
-	if n != nil && n.Generation == generation {
+	if n != nil && n.Generation == generation && (ok || c.streams.whole(n.Name, slot-n.Slot)) {
 		c.prover.Echo(n.Name, prompt.Class(class), ok)
 	}
 }

@@ -71,7 +71,22 @@ func (c *ControlPlane) restartKeys(next *config.Config) []string {
 	if !filled.Limits.ConnectionsGiven && !started.Limits.ConnectionsGiven {
 		filled.Limits.Connections = started.Limits.Connections
 	}
-	return config.RestartKeys(started, &filled)
+	return append(config.RestartKeys(started, &filled), tokenizerKeys(started, next)...)
+}
+
+// tokenizerKeys names the models of next whose tokenizer or template is another
+// than the router has loaded.
+func tokenizerKeys(started, next *config.Config) (keys []string) {
+	loaded := map[string]config.Model{}
+	for _, m := range started.Models {
+		loaded[m.Name] = m
+	}
+	for i, m := range next.Models {
+		if was := loaded[m.Name]; was.Tokenizer != m.Tokenizer || was.ChatTemplate != m.ChatTemplate {
+			keys = append(keys, fmt.Sprintf("models[%d].tokenizer", i))
+		}
+	}
+	return keys
 }
 
 // ReloadOK reports whether the last reload, if there was one, succeeded.

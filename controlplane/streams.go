@@ -239,6 +239,20 @@ func (s *streams) report() {
 	}
 }
 
+// whole reports whether all that a rank ever stored was heard: then it must
+// report what it is not known to hold. It runs on the indexer's goroutine.
+func (s *streams) whole(node string, rank int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.running[node]
+	if n == nil || rank >= len(n.ranks) || n.ranks[rank] == nil || n.ranks[rank].sub == nil {
+		return false
+	}
+	r := n.ranks[rank]
+	status := r.sub.Status()
+	return status.From == 0 && status.Lost == 0 && r.tracker.Orphans() == 0
+}
+
 // status returns what is known of all streams.
 func (s *streams) status() []StreamStatus {
 	s.mu.Lock()

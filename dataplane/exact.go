@@ -33,6 +33,11 @@ func (l *loop) identifyExactly(x *exchange) identifying {
 		}
 	}
 	if id.snap != x.snap { // the fleet has changed while a worker had it
+		if l.exactModel(x) != id.model || x.root() != id.root {
+			l.dropIdentity(x) // and so have its models: what was made is another's
+			x.inexact = "the model has changed meanwhile"
+			return notExact
+		}
 		id.match(l.d.opt.Index, &l.view)
 	}
 	x.spentNs = id.advance(turnNs, false)
@@ -138,7 +143,11 @@ func (l *loop) matchExactly(x *exchange) {
 	if id.verdict.Level == chat.LevelPrefix {
 		x.exact = ExactPrefix
 	}
-	x.polReq.PromptTokens = id.walk.Estimate()
+	if x.polReq.PromptTokens = id.walk.Estimate(); x.exact == ExactPrefix {
+		// The rest is there too, whatever its tokens are.
+		rough, _ := x.promptTokens()
+		x.polReq.PromptTokens = max(x.polReq.PromptTokens, rough)
+	}
 	if id.walk.Complete() && x.exact == ExactTokens {
 		x.polReq.LeastTokens = x.polReq.PromptTokens
 	}
@@ -250,7 +259,7 @@ type claim struct {
 // node where the class is not exact proves nothing about it.
 func (l *loop) checkUsage(x *exchange) {
 	id := x.ident
-	if id == nil || x.exact != ExactTokens || x.watch.PromptTokens < 0 || x.node.Exact>>id.verdict.Class&1 == 0 {
+	if id == nil || x.exact != ExactTokens || x.watch.PromptTokens <= 0 || x.node.Exact>>id.verdict.Class&1 == 0 {
 		return
 	}
 	c := claim{id.model, id.verdict.Class, x.node.Name, x.node.Generation, id.body, id.form}

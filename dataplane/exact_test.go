@@ -318,3 +318,30 @@ func TestExactPathAllocs(t *testing.T) {
 		})
 	}
 }
+
+// TestFirstOfSeveralPrompts: the count of an engine for several prompts
+// contradicts nothing, and what is not known of their length is estimated.
+func TestFirstOfSeveralPrompts(t *testing.T) {
+	var m *prompt.Model
+	r := start(t, setup{node: proved}, startNode(t, "a", answers(usage(300))))
+	m = r.exactly()
+	c := r.dial()
+	texts := `{"model":"m","prompt":["` + strings.Repeat("one ", 100) + `","` + strings.Repeat("two ", 100) + `"]}`
+	ids := `{"model":"m","prompt":[[` + strings.Repeat("7,", 99) + `7]]}`
+	for id, want := range map[string]struct {
+		body  string
+		exact dataplane.Exactness
+		least int
+	}{"texts": {texts, dataplane.ExactPrefix, 200}, "ids": {ids, dataplane.ExactText, 100}} {
+		c.send(strings.Replace(post(id, want.body), "/v1/chat/completions", "/v1/completions", 1))
+		if got := c.answer("POST"); got.StatusCode != 200 {
+			t.Fatalf("got %d %s", got.StatusCode, got.body)
+		}
+		if rec := r.record(id); rec.Exactness != want.exact || rec.PromptTokens < want.least || rec.Inexact == "" {
+			t.Errorf("%s: %s with %d tokens (%s)", id, rec.Exactness, rec.PromptTokens, rec.Inexact)
+		}
+	}
+	if m.Demoted(prompt.ClassPlain) || r.d.Totals().UsageChecked != 0 {
+		t.Error("a count of several prompts was taken for one's")
+	}
+}

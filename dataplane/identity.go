@@ -6,6 +6,7 @@ import (
 	"warmpath/dataplane/chat"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/index"
+	"warmpath/dataplane/prefix"
 	"warmpath/dataplane/prompt"
 	"warmpath/dataplane/scan"
 )
@@ -28,6 +29,7 @@ type identity struct {
 	walk    prompt.Walk
 	held    index.Walk
 	model   *prompt.Model
+	root    prefix.Hash // of its chain
 	form    prompt.Form
 	body    []byte
 	found   scan.Result // a copy: its slices stay the scanner's
@@ -128,7 +130,8 @@ func (l *loop) newIdentity(x *exchange, m *prompt.Model) *identity {
 	id.begun, id.matched, id.usage = false, false, 0
 	id.vain.Store(false)
 	id.x, x.ident = x, id
-	id.walk.Start(m, x.root())
+	id.root = x.root()
+	id.walk.Start(m, id.root)
 	return id
 }
 

@@ -60,8 +60,13 @@ func (l *loop) noteFirst(x *exchange) {
 // then the engine has stored it, and has to report it.
 func (x *exchange) blockIsFull(unit int) bool {
 	block := x.node.BlockTokens
-	if block <= 0 || x.exact != ExactTokens {
+	switch {
+	case block <= 0 || x.exact != ExactTokens:
 		return false
+	case x.tries > 1: // what this node holds was not looked up
+		return false
+	case x.found.CacheSalt.Len() > 0 || x.snap.Models[x.model].Base != "":
+		return false // not every engine says the salt or the adapter with its blocks
 	}
 	end := (unit*x.unitTokens/block + 1) * block
 	return end <= len(x.units)*x.unitTokens

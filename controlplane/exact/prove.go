@@ -182,16 +182,16 @@ func (p *Prover) try(ctx context.Context, o *outcome, s *suspect) error {
 // itself. reason is "" if they are equal; err means that the node could not be
 // asked.
 func (p *Prover) disagrees(ctx context.Context, n *Node, m *prompt.Model, form prompt.Form, body []byte) (v prompt.Verdict, reason string, err error) {
-	ours, v, err := prompt.IDs(m, form, body)
+	ask, err := question(body) // both sides are asked the same
+	if err != nil {
+		return v, err.Error(), nil
+	}
+	ours, v, err := prompt.IDs(m, form, ask)
 	if err != nil || v.Level != chat.LevelExact {
 		if err != nil {
 			v = prompt.Verdict{Reason: err.Error()}
 		}
 		return v, v.Reason, nil
-	}
-	ask, err := question(body)
-	if err != nil {
-		return v, err.Error(), nil
 	}
 	theirs, err := p.opt.Prober.Tokens(ctx, n.Engine, n.URL, ask)
 	var status *engine.StatusError

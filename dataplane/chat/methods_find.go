@@ -1,11 +1,17 @@
 package chat
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // part returns text[start:end] with Python's meaning of the optional bounds,
 // and the number of characters before it. ok is false if start is behind the
 // end of the text, where not even an empty text is found.
 func part(text []byte, bounds []Value) (piece []byte, before int, ok bool, err error) {
+	if !slices.ContainsFunc(bounds, given) {
+		return text, 0, true, nil
+	}
 	n := charCount(text)
 	limits := [3]Value{None(), None(), None()}
 	for i, v := range bounds {
@@ -24,6 +30,10 @@ func part(text []byte, bounds []Value) (piece []byte, before int, ok bool, err e
 	return text[from : from+charOffset(text[from:], stop-start)], start, true, nil
 }
 
+// searchWork is what searching a byte for a needle costs, in bytes that are
+// copied, where it is worst: a long needle, most of which is there.
+const searchWork = 8
+
 func findMethod(last, must bool) boundFunc {
 	return func(m *Machine, in Value, p []Value) (Value, error) {
 		needle, err := m.textArg("find() argument", p[0])
@@ -31,7 +41,7 @@ func findMethod(last, must bool) boundFunc {
 			return in, err
 		}
 		text := m.Bytes(in)
-		m.work(2 * len(text))
+		m.work(searchWork * len(text))
 		piece, before, ok, err := part(text, p[1:])
 		if err != nil {
 			return in, err
@@ -58,7 +68,7 @@ func methodCount(m *Machine, in Value, p []Value) (Value, error) {
 		return in, err
 	}
 	text := m.Bytes(in)
-	m.work(2 * len(text))
+	m.work(searchWork * len(text))
 	piece, _, ok, err := part(text, p[1:])
 	if err != nil || !ok {
 		return Int(0), err

@@ -51,6 +51,8 @@ func (w *Walk) Begin(form Form, body []byte, found *scan.Result, budgetNs int) V
 	w.Machine.Limits = limits
 	w.Machine.Reset()
 	switch {
+	case found.PromptKind == scan.PromptTokenList:
+		return Verdict{Reason: "the request may have several prompts of token ids"}
 	case form == FormCompletion && found.PromptKind == scan.PromptTokens:
 		return w.given(body, found.Tokens)
 	case form == FormMessages || form == FormResponses:
@@ -92,8 +94,12 @@ func (w *Walk) render(form Form, body []byte) (v Verdict, err error) {
 	if err != nil {
 		return v, err
 	}
-	if in.Suffix.IsString() {
+	switch {
+	case in.Suffix.IsString():
 		v.Reason = "the engine encodes the last message by itself"
+		return v, nil
+	case in.IDs.Kind() == chat.KindList: // what package scan did not take for ids
+		v.Reason = "the prompt is a list that is not understood"
 		return v, nil
 	}
 	if v.Level, err = d.Render(&w.Machine, in, &w.Rope); err != nil {

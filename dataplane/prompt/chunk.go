@@ -16,6 +16,12 @@ const (
 	// borderChunkBytes keeps the few bytes between two special tokens together
 	// with the text behind them.
 	borderChunkBytes = 64
+	// cutWindowBytes is how far behind contentChunkBytes a place to cut is looked
+	// for: text without any (base64, scripts without spaces) is not searched to
+	// its end, on a loop that others wait for. cutMarginBytes at the window's
+	// end are only looked at, so that no place is judged by half a character.
+	cutWindowBytes = 2048
+	cutMarginBytes = 16
 	// maxSearchedBytes is the longest text that is searched for special tokens.
 	maxSearchedBytes = 256
 )
@@ -106,8 +112,9 @@ func mix(prefix, key xxh3.Uint128) xxh3.Uint128 {
 func (c *cutter) escaped(seed uint64, segment int32, raw []byte) {
 	at := 0
 	for len(raw)-at > contentChunkBytes {
-		end := c.tok.NextCutEscaped(raw, at+contentChunkBytes)
-		if end < 0 {
+		window := min(len(raw), at+contentChunkBytes+cutWindowBytes)
+		end := c.tok.NextCutEscaped(raw[:window], at+contentChunkBytes)
+		if end < 0 || window < len(raw) && end > window-cutMarginBytes {
 			break
 		}
 		c.add(raw[at:end], true)
@@ -140,8 +147,10 @@ func (c *cutter) plain(seed uint64, segment int32, text []byte) {
 // stretch takes text[at:end], cut by length.
 func (c *cutter) stretch(seed uint64, segment int32, text []byte, at, end int, since *int) int {
 	for end-*since > contentChunkBytes {
-		cut := c.tok.NextCut(text[:end], max(*since+contentChunkBytes, at+1))
-		if cut < 0 {
+		from := max(*since+contentChunkBytes, at+1)
+		window := min(end, from+cutWindowBytes)
+		cut := c.tok.NextCut(text[:window], from)
+		if cut < 0 || window < end && cut > window-cutMarginBytes {
 			break
 		}
 		c.add(text[at:cut], false)

@@ -1,7 +1,7 @@
 package prompt
 
 import (
-	"encoding/binary"
+	"math/rand/v2"
 
 	"github.com/zeebo/xxh3"
 
@@ -323,10 +323,9 @@ func (w *Walk) AppendIDs(ids []uint32) []uint32 {
 	return append(ids, w.after...)
 }
 
+// processSeed keeps anybody from making texts whose keys are equal: keys never
+// leave the process.
+var processSeed = rand.Uint64()
+
 // seedOf makes a seed of a fingerprint.
-func seedOf(fingerprint []byte) uint64 {
-	h := xxh3.Hash128(fingerprint)
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], h.Hi)
-	return xxh3.HashSeed(b[:], h.Lo)
-}
+func seedOf(fingerprint []byte) uint64 { return xxh3.HashSeed(fingerprint, processSeed) }
