@@ -205,7 +205,7 @@ func defaults(t testing.TB) dataplane.Settings {
 	return dataplane.Settings{
 		Policy: rule, Head: wire.Limits{HeadBytes: 8 << 10, Fields: 50}, BodyBytes: 8 << 20, RetryBodyBytes: 4 << 20,
 		Connections: 1000, ConnectNs: int64(2e9), HeadNs: int64(20e9), FirstEventNs: int64(20e9), IdleStreamNs: int64(20e9),
-		RequestNs: int64(60e9), IdleClientNs: int64(20e9), IdleNodeNs: int64(20e9), Retries: 2, RetryBudget: 0.2, HoldHead: true,
+		RequestNs: int64(60e9), IdleClientNs: int64(20e9), IdleNodeNs: int64(20e9), IdentifyNs: int64(20e9), Retries: 2, RetryBudget: 0.2, HoldHead: true,
 	}
 }
 

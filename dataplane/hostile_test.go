@@ -37,9 +37,8 @@ const hermes = `{%- macro type(s, root) -%}
 {{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{{ '<|im_end|>' }}
 {% endfor %}`
 
-// patient lets prompts wait for a worker as long as it takes on any machine, and
-// bodies be long.
-func patient(s *dataplane.Settings) { s.IdentifyNs, s.BodyBytes = int64(30e9), 64<<20 }
+// roomy lets bodies be long.
+func roomy(s *dataplane.Settings) { s.BodyBytes = 64 << 20 }
 
 func user(content string) string {
 	return `{"model":"m","messages":[{"role":"user","content":` + content + `}]}`
@@ -122,7 +121,7 @@ func TestHostileBodies(t *testing.T) {
 		{"a long salt", `{"model":"m","cache_salt":"` + strings.Repeat("s", 1<<20) + `","messages":[` + message + `]}`, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := start(t, setup{node: allProved, set: patient}, startNode(t, "a", discards))
+			r := start(t, setup{node: allProved, set: roomy}, startNode(t, "a", discards))
 			r.exactlyWith(hermes, nil)
 			cl := r.dial()
 			go func() { _, _ = io.WriteString(cl, post("hostile", c.body)) }() // the router may refuse it while it comes
@@ -204,7 +203,7 @@ func TestHostileTemplates(t *testing.T) {
 		"names":             {"{% macro f() %}{{ kwargs|length }}{% endmacro %}{% set n = namespace(d={}) %}{% for i in range(100000) %}{% for k in range(9) %}{{ f(**messages[0]) }}{% endfor %}{% endfor %}", "too "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, setup{node: allProved, set: patient}, startNode(t, "a", discards))
+			r := start(t, setup{node: allProved, set: roomy}, startNode(t, "a", discards))
 			r.exactlyWith(c.source, nil)
 			cl := r.dial()
 			cl.send(post("bomb", user(quoted(strings.Repeat("words ", 100)))))
@@ -247,7 +246,7 @@ func (r *router) block() *blocking {
 // TestHostileTextLeavesTheLoop: while a text that cannot be cut is made into
 // tokens, other connections of the same loop are served.
 func TestHostileTextLeavesTheLoop(t *testing.T) {
-	r := start(t, setup{node: proved, set: patient}, startNode(t, "a", discards))
+	r := start(t, setup{node: proved}, startNode(t, "a", discards))
 	b := r.block()
 	slow, other := r.dial(), r.dial()
 	slow.send(post("slow", user(quoted(strings.Repeat("a", 200_000)))))
@@ -313,7 +312,7 @@ func TestHostileRenderingLeavesTheLoop(t *testing.T) {
 		"large template": {user(quoted("slow " + strings.Repeat("words ", 50))), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, setup{node: allProved, set: patient}, startNode(t, "a", discards))
+			r := start(t, setup{node: allProved, set: roomy}, startNode(t, "a", discards))
 			entered, resume := make(chan struct{}), make(chan struct{})
 			var calls atomic.Int32
 			r.exactlyWith(slow, func(o *prompt.Options) {

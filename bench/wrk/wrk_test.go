@@ -46,11 +46,11 @@ func (r *record) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = io.WriteString(w, "{}")
 }
 
-// run lets wrk run a script for a second and returns the different bodies.
+// run lets wrk run a script for a few seconds and returns the different bodies.
 func run(t *testing.T, script string, args ...string) map[string]bool {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("runs wrk for a second")
+		t.Skip("runs wrk for seconds")
 	}
 	if _, err := exec.LookPath("wrk"); err != nil {
 		t.Skipf("needs wrk: %v", err)
@@ -60,7 +60,7 @@ func run(t *testing.T, script string, args ...string) map[string]bool {
 	defer server.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	arguments := append([]string{"-t1", "-c1", "-d1s", "-s", script, server.URL, "--"}, args...)
+	arguments := append([]string{"-t1", "-c1", "-d4s", "-s", script, server.URL, "--"}, args...)
 	out, err := exec.CommandContext(ctx, "wrk", arguments...).CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte(`{"wrk":{"requests":`)) {
 		t.Fatalf("wrk %v: %v\n%s", arguments, err, out)
