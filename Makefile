@@ -62,7 +62,7 @@ test-hf: ## ids against the Hugging Face library, for every model that make mode
 
 allocs: ## what the race detector hides or cannot bear: allocations, the largest bounds
 	@packages=$$(grep -rlE --include='*_test.go' "AllocsPerRun|raceEnabled" . | xargs -r -n1 dirname | sort -u); \
-	[ -z "$$packages" ] || go test -run 'Alloc|Bound|Hostile' $$packages
+	[ -z "$$packages" ] || go test -run 'Alloc|Bound|Hostile|Measure' $$packages
 
 fuzz: ## each fuzz target for FUZZTIME (20s)
 	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed -E 's/^(.*)\/[^/]*:func (.*)$$/\1 \2/' | sort | \

@@ -11,6 +11,9 @@ import (
 
 // A small measurement ends, and every line is a result.
 func TestMeasure(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes minutes of it; make allocs runs it without")
+	}
 	t.Chdir("../..")
 	var out bytes.Buffer
 	err := Measure(t.Context(), Options{Runs: 1, Duration: time.Nanosecond}, &out)

@@ -1,0 +1,5 @@
+//go:build !race
+
+package tokenbench
+
+const raceEnabled = false
