@@ -20,6 +20,8 @@ type streams struct {
 	nowNs   func() int64
 	logf    func(message string, args ...any)
 
+	decoder kvevent.Decoder // the indexer's goroutine's
+
 	mu      sync.Mutex
 	running map[string]*nodeStreams // by node
 	wait    sync.WaitGroup
@@ -161,8 +163,10 @@ func (s *streams) deliver(ctx context.Context, r *rankStream, plan streamPlan, d
 		switch {
 		case d.Clear:
 			r.tracker.Clear()
-		case d.Batch != nil:
-			r.tracker.Apply(d.Batch)
+		case d.Payload != nil:
+			if b := d.Decode(&s.decoder); b != nil {
+				r.tracker.Apply(b)
+			}
 		}
 		r.mu.Lock()
 		r.counts = r.tracker.Counts()

@@ -14,8 +14,8 @@ const (
 	// busyRetry is how long a subscriber waits when the indexer has no room
 	// (controlplane/kvevent).
 	busyRetry = 10 * time.Millisecond
-	// poolBatches is how many decoded batches a stream may have on their way.
-	poolBatches = 64
+	// poolPayloads is how many payloads a stream may have on their way.
+	poolPayloads = 64
 )
 
 // storm is the events of all nodes. Its counters are for any goroutine.
@@ -26,6 +26,8 @@ type storm struct {
 	// time, before a node starts anew: how much it holds.
 	conversations int
 
+	decoder kvevent.Decoder // the indexer's goroutine's
+
 	restarts, batches, blocks, refused atomic.Uint64
 }
 
@@ -34,8 +36,7 @@ type stream struct {
 	*storm
 	slot    int
 	tracker *kvevent.Tracker // the indexer's goroutine's
-	decoder kvevent.Decoder
-	free    chan *kvevent.Batch
+	free    chan []byte
 }
 
 // run lets all nodes of a fleet storm until ctx ends, and returns when nothing
@@ -43,9 +44,9 @@ type stream struct {
 func (s *storm) run(ctx context.Context, trackers []*kvevent.Tracker) {
 	var running sync.WaitGroup
 	for slot, tracker := range trackers {
-		st := &stream{storm: s, slot: slot, tracker: tracker, free: make(chan *kvevent.Batch, poolBatches)}
-		for range poolBatches {
-			st.free <- new(kvevent.Batch)
+		st := &stream{storm: s, slot: slot, tracker: tracker, free: make(chan []byte, poolPayloads)}
+		for range poolPayloads {
+			st.free <- nil
 		}
 		running.Go(func() { st.run(ctx) })
 	}
@@ -55,27 +56,56 @@ func (s *storm) run(ctx context.Context, trackers []*kvevent.Tracker) {
 func (s *stream) run(ctx context.Context) {
 	for restart := 0; ctx.Err() == nil; restart++ {
 		s.restarts.Add(1)
-		s.deliver(ctx, nil)
+		s.deliver(ctx, nil, 0)
 		for conversation := range s.conversations {
 			vary := mix(uint64(s.slot)<<40 | uint64(restart)<<20 | uint64(conversation))
 			for _, payload := range s.payloads {
 				if ctx.Err() != nil {
 					break
 				}
-				s.report(ctx, payload, vary)
+				own := append((<-s.free)[:0], payload...)
+				s.deliver(ctx, own, vary)
 			}
 		}
 	}
-	for range poolBatches { // all are back: the indexer has applied everything
+	for range poolPayloads { // all are back: the indexer has applied everything
 		<-s.free
 	}
 }
 
-// report decodes a payload and delivers it.
-func (s *stream) report(ctx context.Context, payload []byte, vary uint64) {
-	b := <-s.free
-	if err := s.decoder.DecodeInto(b, payload); err != nil {
-		panic("BUG: stormbench: a payload that was read before: " + err.Error())
+// deliver hands a payload, or with none the news of a restart, to the indexer, as
+// controlplane/streams.go does, and tries again while there is no room.
+func (s *stream) deliver(ctx context.Context, payload []byte, vary uint64) {
+	for !s.indexer.Try(s.slot, generation, func(tenant bool) {
+		switch {
+		case !tenant:
+		case payload == nil:
+			s.tracker.Clear()
+		default:
+			s.tracker.Apply(s.decode(payload, vary))
+		}
+		if payload != nil {
+			s.free <- payload
+		}
+	}) {
+		s.refused.Add(1)
+		select {
+		case <-ctx.Done():
+			if payload != nil {
+				s.free <- payload
+			}
+			return
+		case <-time.After(busyRetry):
+		}
+	}
+	s.batches.Add(1)
+}
+
+// decode makes a batch of a payload, with other blocks each time.
+func (s *storm) decode(payload []byte, vary uint64) *kvevent.Batch {
+	b := kvevent.Delivery{Payload: payload}.Decode(&s.decoder)
+	if b == nil {
+		panic("BUG: stormbench: a payload that was read before")
 	}
 	for i := range b.Events {
 		e := &b.Events[i]
@@ -88,35 +118,7 @@ func (s *stream) report(ctx context.Context, payload []byte, vary uint64) {
 		}
 		s.blocks.Add(uint64(len(e.Hashes)))
 	}
-	s.deliver(ctx, b)
-}
-
-// deliver hands a batch, or with none the news of a restart, to the indexer, as
-// controlplane/streams.go does, and tries again while there is no room.
-func (s *stream) deliver(ctx context.Context, b *kvevent.Batch) {
-	for !s.indexer.Try(s.slot, generation, func(tenant bool) {
-		switch {
-		case !tenant:
-		case b == nil:
-			s.tracker.Clear()
-		default:
-			s.tracker.Apply(b)
-		}
-		if b != nil {
-			s.free <- b
-		}
-	}) {
-		s.refused.Add(1)
-		select {
-		case <-ctx.Done():
-			if b != nil {
-				s.free <- b
-			}
-			return
-		case <-time.After(busyRetry):
-		}
-	}
-	s.batches.Add(1)
+	return b
 }
 
 // mix is SplitMix64's output function.

@@ -24,7 +24,7 @@ func TestMeasure(t *testing.T) {
 	go func() { _ = node.Serve(ln) }()
 	defer node.Close()
 	var out bytes.Buffer
-	o := Options{Node: ln.Addr().String(), Nodes: 10, Rate: 100, Runs: 1, Duration: 300 * time.Millisecond, IndexBytes: 16 << 20}
+	o := Options{Steal: 1e6, Node: ln.Addr().String(), Nodes: 10, Rate: 100, Runs: 1, Duration: 300 * time.Millisecond, IndexBytes: 16 << 20}
 	if err := Measure(t.Context(), o, &out); err != nil {
 		t.Fatal(err)
 	}

@@ -39,8 +39,9 @@ func newStormCommand() *cobra.Command {
 	f.IntVar(&o.PromptBytes, "size", 4096, "bytes of a prompt")
 	f.IntVar(&o.Conversations, "conversations", 200, "what a node reports before it starts anew, in captures played")
 	f.Int64Var(&o.IndexBytes, "index-bytes", 256<<20, "bound of the index's memory")
-	f.IntVar(&o.Runs, "runs", 5, "pairs of a run at rest and one in the storm")
-	f.DurationVar(&o.Duration, "duration", 5*time.Second, "of a run")
+	f.IntVar(&o.Runs, "runs", 9, "pairs of a run at rest and one in the storm")
+	f.DurationVar(&o.Duration, "duration", 3*time.Second, "of a run")
+	f.Float64Var(&o.Steal, "steal", 1, "percent of processor time; a pair from which the machine's host took more is done again")
 	f.StringVar(&o.Captures, "captures", "", "pattern of the captures' names; default: those of the repository")
 	return cmd
 }

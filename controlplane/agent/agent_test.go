@@ -264,15 +264,16 @@ func TestTokenFile(t *testing.T) {
 func TestFollower(t *testing.T) {
 	var said recorder
 	f := &follower{to: &said}
-	batch := &kvevent.Batch{}
+	batch := []byte{0x92, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0x90} // [0.0, []]
 	for _, d := range []kvevent.Delivery{
 		{Trust: kvevent.Live},
-		{Trust: kvevent.Live, Batch: batch, Seq: 0},
-		{Trust: kvevent.Live, Batch: batch, Seq: 1},
-		{Trust: kvevent.Gapped, Clear: true}, // events are missing
-		{Trust: kvevent.Live, Batch: batch, Seq: 7},
+		{Trust: kvevent.Live, Payload: batch, Seq: 0},
+		{Trust: kvevent.Live, Payload: batch, Seq: 1},
+		{Trust: kvevent.Live, Payload: batch[:1], Seq: 2}, // is none
+		{Trust: kvevent.Gapped, Clear: true},              // events are missing
+		{Trust: kvevent.Live, Payload: batch, Seq: 7},
 		{Trust: kvevent.Live, Clear: true}, // and this is a restart, as the next batch shows
-		{Trust: kvevent.Live, Batch: batch, Seq: 0},
+		{Trust: kvevent.Live, Payload: batch, Seq: 0},
 	} {
 		if !f.deliver(d) {
 			t.Error("no room")

@@ -23,10 +23,11 @@ func FromEngine(from kvevent.Source) Source {
 
 // follower tells a Sink what a Subscriber delivers.
 type follower struct {
-	to    Sink
-	begun bool
-	seq   uint64 // of the latest batch
-	trust kvevent.Trust
+	to      Sink
+	decoder kvevent.Decoder
+	begun   bool
+	seq     uint64 // of the latest batch
+	trust   kvevent.Trust
 }
 
 // deliver always has room. A sequence number that is not above the one before
@@ -36,16 +37,22 @@ func (f *follower) deliver(d kvevent.Delivery) bool {
 	if d.Clear {
 		f.to.Void()
 	}
-	if d.Batch != nil {
-		if f.begun && d.Seq <= f.seq {
-			f.to.Restarted()
-		}
-		f.begun, f.seq = true, d.Seq
-		f.to.Events(d.Batch)
+	if d.Payload != nil {
+		f.batch(d)
 	}
 	if d.Trust != f.trust {
 		f.trust = d.Trust
 		f.to.Trust(d.Trust)
 	}
 	return true
+}
+
+func (f *follower) batch(d kvevent.Delivery) {
+	if b := d.Decode(&f.decoder); b != nil {
+		if f.begun && d.Seq <= f.seq {
+			f.to.Restarted()
+		}
+		f.begun, f.seq = true, d.Seq
+		f.to.Events(b)
+	}
 }

@@ -2,6 +2,7 @@ package indexer
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"warmpath/dataplane"
@@ -209,6 +210,7 @@ func (x *Indexer) notes() (busy bool) {
 func (x *Indexer) change(w work) {
 	x.notes()
 	w.do(x.takes(w.slot, w.generation))
+	runtime.Gosched() // on a machine of two processors a loop may wait for this one
 }
 
 // learn applies one note, unless its node has gone meanwhile.

@@ -89,6 +89,11 @@ type Event struct {
 	ends  []int // of each block's part of extra; nil if no block has any
 }
 
+// block returns the tokens of block i.
+func (e *Event) block(i int) []uint32 {
+	return e.Tokens[i*e.BlockTokens : (i+1)*e.BlockTokens]
+}
+
 // Extra is what the engine folds into the hash of block i besides its tokens,
 // the adapter and the salt: identities of images, digests of embeddings. They
 // are canonical MessagePack, to be compared and hashed, not to be understood;
@@ -125,9 +130,4 @@ func (b *Batch) link() {
 		e.extra = b.extra[s.extra[0]:s.extra[1]:s.extra[1]]
 		e.ends = b.ends[s.ends[0]:s.ends[1]:s.ends[1]]
 	}
-}
-
-// bytes is about how much memory the batch keeps.
-func (b *Batch) bytes() int {
-	return cap(b.hashes)*8 + cap(b.tokens)*4 + cap(b.extra) + cap(b.ends)*8 + cap(b.Events)*300
 }

@@ -22,10 +22,11 @@ type follower struct {
 	queue chan Delivery
 	stop  func()
 
-	mu     sync.Mutex
-	twin   *twin
-	track  *Tracker
-	trusts []Trust
+	mu      sync.Mutex
+	twin    *twin
+	track   *Tracker
+	decoder Decoder
+	trusts  []Trust
 }
 
 // follow starts following a source, until the test ends.
@@ -70,8 +71,10 @@ func (f *follower) apply(d Delivery) {
 	if d.Clear {
 		f.track.Clear()
 	}
-	if d.Batch != nil {
-		f.track.Apply(d.Batch)
+	if d.Payload != nil {
+		if b := d.Decode(&f.decoder); b != nil {
+			f.track.Apply(b)
+		}
 		d.Release()
 	}
 	if n := len(f.trusts); n == 0 || f.trusts[n-1] != d.Trust {

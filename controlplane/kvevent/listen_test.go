@@ -150,7 +150,7 @@ func BenchmarkSubscriber(b *testing.B) {
 	done := make(chan struct{})
 	total := uint64(b.N)
 	sub, err := NewSubscriber(Source{Node: "n", Endpoint: "tcp://" + l.Addr().String()}, func(d Delivery) bool {
-		if d.Batch != nil && d.Seq == total-1 {
+		if d.Payload != nil && d.Seq == total-1 {
 			close(done)
 		}
 		d.Release()

@@ -73,27 +73,44 @@ type Delivery struct {
 	// Clear says that all of the rank's blocks are to be forgotten. It comes
 	// alone, and so does a mere change of trust.
 	Clear bool
-	// Batch is the receiver's until Release; nil if there is none.
-	Batch *Batch
-	Seq   uint64 // of the batch
+	// Payload is an encoded batch, the receiver's until Release; nil if there is
+	// none. Decode reads it.
+	Payload []byte
+	Seq     uint64 // of the batch
 
-	home chan *Batch
+	from *Subscriber
 }
 
-// poolBatches is how many batches a Subscriber keeps for use again, and
-// poolBytes the most that one of them may keep.
+// Decode reads the payload with the receiver's Decoder, on its goroutine: when a
+// whole fleet restarts, a hundred streams have batches at once, and if each
+// decoded its own the loops that route requests would find every processor
+// taken. The batch is the Decoder's until it is used again; nil for a payload
+// that is no batch, which the Subscriber counts and shows in its Status.
+func (d Delivery) Decode(with *Decoder) *Batch {
+	b, err := with.Decode(d.Payload)
+	if err == nil {
+		return b
+	}
+	if d.from != nil {
+		d.from.refuse(fmt.Errorf("batch %d: %w", d.Seq, err))
+	}
+	return nil
+}
+
+// poolPayloads is how many payloads a Subscriber keeps the memory of for use
+// again, and poolBytes the most that one of them may have.
 const (
-	poolBatches = 64
-	poolBytes   = 4 << 20
+	poolPayloads = 64
+	poolBytes    = 1 << 20
 )
 
-// Release gives the batch back. It must not be used afterwards.
+// Release gives the payload back. It must not be used afterwards.
 func (d Delivery) Release() {
-	if d.Batch == nil || d.Batch.bytes() > poolBytes {
+	if d.from == nil || cap(d.Payload) == 0 || cap(d.Payload) > poolBytes {
 		return
 	}
 	select {
-	case d.home <- d.Batch:
+	case d.from.free <- d.Payload[:0]:
 	default:
 	}
 }

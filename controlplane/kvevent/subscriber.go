@@ -21,20 +21,19 @@ const (
 	maxPublishers    = 64 // connections to one listening endpoint
 )
 
-// Subscriber follows the events of one rank: it keeps the connection, decodes
-// and puts in order, and delivers. It has a few goroutines while Run runs, and
+// Subscriber follows the events of one rank: it keeps the connection, puts in
+// order, and delivers. It has a few goroutines while Run runs, and
 // a lock that they share; whoever owns the index applies what is delivered.
 type Subscriber struct {
 	source  Source
 	deliver func(Delivery) bool
 	started time.Time
-	free    chan *Batch
+	free    chan []byte   // payloads
 	asks    chan wanted   // the replay that is wanted; the last one counts
 	poke    chan struct{} // the timer must be set anew
 
 	mu       sync.Mutex
 	stream   *Stream
-	decoder  Decoder
 	wakeAt   time.Duration
 	cancel   context.CancelFunc // of the replay in hand
 	asked    uint64             // replays, to tell late answers from wanted ones
@@ -43,6 +42,25 @@ type Subscriber struct {
 	rejected uint64
 	subErr   error
 	replyErr error
+
+	refused refusals
+}
+
+// refusals are the payloads that are no batches. They have a lock of their own:
+// a receiver may decode within the call that delivers.
+type refusals struct {
+	mu    sync.Mutex
+	count uint64
+	last  error
+}
+
+// refuse counts a payload that is no batch. It is passed over: to ask for it
+// again would bring the same bytes.
+func (s *Subscriber) refuse(err error) {
+	s.refused.mu.Lock()
+	defer s.refused.mu.Unlock()
+	s.refused.count++
+	s.refused.last = err
 }
 
 type wanted struct {
@@ -62,7 +80,7 @@ func NewSubscriber(source Source, deliver func(Delivery) bool) (*Subscriber, err
 	}
 	s := &Subscriber{
 		source: source, deliver: deliver, started: time.Now(), wakeAt: never,
-		free: make(chan *Batch, poolBatches), asks: make(chan wanted, 1), poke: make(chan struct{}, 1),
+		free: make(chan []byte, poolPayloads), asks: make(chan wanted, 1), poke: make(chan struct{}, 1),
 	}
 	s.stream = NewStream(outlet{s}, source.Replay != "")
 	return s, nil
@@ -94,9 +112,11 @@ func (s *Subscriber) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status := s.stream.Status()
-	status.Rejected = s.rejected
+	s.refused.mu.Lock()
+	defer s.refused.mu.Unlock()
+	status.Rejected = s.rejected + s.refused.count
 	status.Reconnects = max(s.conns, 1) - 1
-	if err := errors.Join(s.subErr, s.replyErr); err != nil {
+	if err := errors.Join(s.subErr, s.replyErr, s.refused.last); err != nil {
 		status.Err = err.Error()
 	}
 	return status
@@ -298,27 +318,21 @@ func lastTwo(frames [][]byte) (seq uint64, payload []byte, ok bool) {
 type outlet struct{ s *Subscriber }
 
 func (o outlet) step(d Delivery) bool {
-	d.Node, d.Rank, d.Trust, d.home = o.s.source.Node, o.s.source.Rank, o.s.stream.status.Trust, o.s.free
+	d.Node, d.Rank, d.Trust, d.from = o.s.source.Node, o.s.source.Rank, o.s.stream.status.Trust, o.s
 	return o.s.deliver(d)
 }
 
-// Apply decodes and delivers. A payload that is no batch is passed over: to
-// ask for it again would bring the same bytes.
+// Apply delivers a copy of the payload.
 func (o outlet) Apply(seq uint64, payload []byte) bool {
-	var batch *Batch
+	var own []byte
 	select {
-	case batch = <-o.s.free:
+	case own = <-o.s.free:
 	default:
-		batch = new(Batch)
+		own = make([]byte, 0, len(payload))
 	}
-	d := Delivery{Batch: batch, Seq: seq, home: o.s.free}
-	if err := o.s.decoder.DecodeInto(batch, payload); err != nil {
-		o.s.rejected++
-		o.s.subErr = fmt.Errorf("batch %d: %w", seq, err)
-		d.Release()
-		return true
-	}
+	d := Delivery{Payload: append(own, payload...), Seq: seq}
 	if !o.step(d) {
+		d.from = o.s
 		d.Release()
 		return false
 	}

@@ -1,0 +1,47 @@
+package machine
+
+import (
+	"math"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Meter measures from its Start on.
+type Meter struct {
+	begun time.Time
+	ticks int64
+}
+
+// Start begins to measure.
+func Start() Meter { return Meter{time.Now(), stolen()} }
+
+// StealPercent is the share of the processors' time, since the start, in which
+// this machine wanted them and its host let it wait: what was measured meanwhile
+// says as much about the neighbours. The kernel counts hundredths of a second,
+// so a short time is known roughly.
+func (m Meter) StealPercent() float64 {
+	all := time.Since(m.begun).Seconds() * float64(runtime.NumCPU())
+	if all == 0 {
+		return 0
+	}
+	return math.Round(float64(stolen()-m.ticks)/all*100) / 100
+}
+
+// stolen is the time of all processors together, in hundredths of a second
+// (proc_stat(5), "steal").
+func stolen() int64 {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0
+	}
+	all, _, _ := strings.Cut(string(text), "\n")
+	fields := strings.Fields(all)
+	if len(fields) < 9 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(fields[8], 10, 64)
+	return n
+}
