@@ -18,7 +18,7 @@ RESULTS  ?= bench/results/proxy.jsonl
 RUNS     ?= 5
 DURATION ?= 3s
 
-.PHONY: help build build-hf run test lint fmt race test-hf allocs fuzz bench bench-smoke bench-proxy bench-index bench-tokens bench-storm e2e e2e-vllm e2e-exact setup models libtokenizers clean
+.PHONY: help build build-hf run test lint fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-index bench-tokens bench-storm e2e e2e-vllm e2e-exact setup models libtokenizers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -36,7 +36,7 @@ run: ## build, then show the router at work on simulated engines (with a real mo
 	@if scripts/libtokenizers.sh; then $(MAKE) build-hf; else $(MAKE) build; fi
 	bin/warmpath demo
 
-test: setup lint race test-hf allocs bench-smoke ## everything that must pass: lint, tests, race detector, real vocabularies, fuzz seeds, benchmarks once, end to end
+test: setup lint race purego test-hf allocs bench-smoke ## everything that must pass: lint, tests, race detector, real vocabularies, fuzz seeds, benchmarks once, end to end
 	@echo 'all tests passed'
 
 lint: ## go vet, staticcheck, gofumpt, and the rules of the tree
@@ -59,6 +59,9 @@ test-hf: ## ids against the Hugging Face library, for every model that make mode
 		go test $(RACE) -tags hf -run Concurrent $$packages && \
 		go test -tags hf -timeout 5m -v -run RealModel ./cmd/warmpath | grep -vE '^(=== | *--- PASS)'; \
 	fi
+
+purego: ## packages that have assembly, without it
+	go test -tags purego $$(find . -name '*.s' -not -path './.cache/*' | xargs -n1 dirname | sort -u)
 
 allocs: ## what the race detector hides or cannot bear: allocations, the largest bounds
 	@packages=$$(grep -rlE --include='*_test.go' "AllocsPerRun|raceEnabled" . | xargs -r -n1 dirname | sort -u); \

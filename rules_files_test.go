@@ -94,12 +94,14 @@ func TestFoldersAreShallow(t *testing.T) {
 }
 
 // builds are what something really compiles: the plain build, the race
-// detector, the Hugging Face oracle, for both Linux architectures.
+// detector, the Hugging Face oracle, for both Linux architectures, and without
+// assembly.
 var builds = []build.Context{
 	{GOARCH: "amd64"},
 	{GOARCH: "amd64", CgoEnabled: true, BuildTags: []string{"race"}},
 	{GOARCH: "amd64", CgoEnabled: true, BuildTags: []string{"hf"}},
 	{GOARCH: "arm64"},
+	{GOARCH: "amd64", BuildTags: []string{"purego"}},
 }
 
 // TestNoFileIsLeftOut finds Go files that no build compiles, be it for their

@@ -61,7 +61,7 @@ func (c *Contents) Report(node, blocks int) {
 		}
 	}
 	c.writer.RemovedRun(node, index.Device, c.gone)
-	c.writer.StoredRun(node, index.Device, c.names, c.units)
+	c.writer.StoredRun(node, index.Device, c.names, c.units, false)
 }
 
 // Fill stores until every node is full.

@@ -25,7 +25,7 @@ type Tracker struct {
 	tails   tails
 	group   int           // the cache group that counts; NotSaid until one was seen
 	size    int           // tokens of the last block that counted
-	parts   []prefix.Hash // scratch: the units of one block
+	parts   []prefix.Hash // scratch: the units of one block, or of a run
 	pending []uint32      // scratch: tokens behind the last whole unit
 	counts  Counts
 	orphans uint64 // since the last Clear
@@ -34,12 +34,14 @@ type Tracker struct {
 // Index is what a Tracker writes to: an *index.Writer. Blocks are named by the
 // engine's hashes.
 type Index interface {
-	// Stored adds a block and the units it completes. The same block may be
-	// stored several times; it goes with its last removal. False means that
-	// there was no room.
-	Stored(slot int, tier index.Tier, block uint64, parts []prefix.Hash) bool
-	// Removed takes one of them away and reports whether there was one.
-	Removed(slot int, tier index.Tier, block uint64) bool
+	// StoredRun adds blocks and the units they complete, the same number each.
+	// The same block may be stored several times, with again not set; it goes
+	// with its last removal. A block that is known with another last unit is
+	// replaced. StoredRun stops where there is no room; it returns how many are
+	// known and how many were replaced.
+	StoredRun(slot int, tier index.Tier, blocks []uint64, units []prefix.Hash, again bool) (known, replaced int)
+	// RemovedRun takes one of each away and returns how many there were.
+	RemovedRun(slot int, tier index.Tier, blocks []uint64) int
 	// Last is the prefix hash at the end of a block, in whatever tier.
 	Last(slot int, block uint64) (prefix.Hash, bool)
 	// Clear forgets all of a slot.
@@ -163,12 +165,33 @@ func (t *Tracker) stored(e *Event) Reason {
 	if again {
 		t.counts.Reannounced += uint64(len(e.Hashes))
 	}
-	for i, block := range e.Hashes {
-		tokens := e.Tokens[i*e.BlockTokens : (i+1)*e.BlockTokens]
-		own = t.units(own, tokens, e.Extra(i))
-		if !t.place(e.Medium.tier(), block, own, again) {
+	if len(t.pending) == 0 && len(t.tails.entries) == 0 && e.BlockTokens%t.opt.UnitTokens == 0 {
+		return t.placeRun(e, own, again)
+	}
+	for i := range e.Hashes {
+		own = t.units(own, e.block(i), e.Extra(i))
+		if !t.place(e.Medium.tier(), e.Hashes[i:i+1], own, again) {
 			return NoRoom
 		}
+	}
+	return reasons
+}
+
+// placeRun puts a run into the index whose blocks are whole units.
+func (t *Tracker) placeRun(e *Event, own prefix.Hash, again bool) Reason {
+	unit := t.opt.UnitTokens
+	t.parts = t.parts[:0]
+	for i := range e.Hashes {
+		extra := e.Extra(i)
+		for tokens := e.block(i); len(tokens) > 0; tokens, extra = tokens[unit:], nil {
+			own = prefix.NextUnit(own, tokens[:unit], extra)
+			t.parts = append(t.parts, own)
+		}
+	}
+	known, replaced := t.to.StoredRun(t.opt.Slot, e.Medium.tier(), e.Hashes, t.parts, again)
+	t.counts.Replaced += uint64(replaced)
+	if known < len(e.Hashes) {
+		return NoRoom
 	}
 	return reasons
 }
@@ -237,35 +260,19 @@ func (t *Tracker) units(own prefix.Hash, tokens []uint32, extra []byte) prefix.H
 
 // place puts a block, whose units are in t.parts, into the index, and what is
 // left of it into the tails. It reports whether there was room.
-func (t *Tracker) place(tier index.Tier, block uint64, own prefix.Hash, again bool) bool {
-	slot := t.opt.Slot
+func (t *Tracker) place(tier index.Tier, block []uint64, own prefix.Hash, again bool) bool {
 	if len(t.parts) > 0 {
-		if last, known := t.to.Last(slot, block); known {
-			if last != own {
-				t.replace(block)
-			} else if again {
-				t.to.Removed(slot, tier, block) // so that it does not count twice
-			}
-		}
-		if !t.to.Stored(slot, tier, block, t.parts) {
+		known, replaced := t.to.StoredRun(t.opt.Slot, tier, block, t.parts, again)
+		t.counts.Replaced += uint64(replaced)
+		if known == 0 {
 			return false
 		}
 	}
 	if len(t.pending) == 0 {
-		t.tails.forget(block)
+		t.tails.forget(block[0])
 		return true
 	}
-	return t.tails.put(block, tier, own, t.pending, again)
-}
-
-// replace forgets what a name meant before: two blocks have the same 64 bits,
-// or removals were lost.
-func (t *Tracker) replace(block uint64) {
-	t.counts.Replaced++
-	for tier := range index.Tier(index.Tiers) {
-		for t.to.Removed(t.opt.Slot, tier, block) {
-		}
-	}
+	return t.tails.put(block[0], tier, own, t.pending, again)
 }
 
 // removed takes blocks out.
@@ -283,12 +290,21 @@ func (t *Tracker) removed(e *Event) {
 	}
 	t.counts.Removed += uint64(e.Merged)
 	tier := e.Medium.tier()
-	for _, block := range e.Hashes {
-		whole := t.to.Removed(t.opt.Slot, tier, block)
-		if tail := t.tails.remove(block, tier); whole || tail {
-			t.counts.RemovedBlocks++
-		} else {
-			t.counts.Dropped[UnknownBlock]++
-		}
+	if len(t.tails.entries) == 0 {
+		t.removedOf(len(e.Hashes), t.to.RemovedRun(t.opt.Slot, tier, e.Hashes))
+		return
 	}
+	for i, block := range e.Hashes {
+		known := t.to.RemovedRun(t.opt.Slot, tier, e.Hashes[i:i+1])
+		if t.tails.remove(block, tier) {
+			known = 1
+		}
+		t.removedOf(1, known)
+	}
+}
+
+// removedOf counts so many blocks, and those that were known.
+func (t *Tracker) removedOf(blocks, known int) {
+	t.counts.RemovedBlocks += uint64(known)
+	t.counts.Dropped[UnknownBlock] += uint64(blocks - known)
 }

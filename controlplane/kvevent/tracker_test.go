@@ -283,10 +283,15 @@ func TestTailsAreBounded(t *testing.T) {
 // quiet is an Index that allocates nothing.
 type quiet struct{ known, full bool }
 
-func (q *quiet) Stored(int, index.Tier, uint64, []prefix.Hash) bool { return !q.full }
-func (q *quiet) Removed(int, index.Tier, uint64) bool               { return true }
-func (q *quiet) Last(int, uint64) (prefix.Hash, bool)               { return 1, q.known }
-func (q *quiet) Clear(int)                                          {}
+func (q *quiet) StoredRun(_ int, _ index.Tier, blocks []uint64, _ []prefix.Hash, _ bool) (known, replaced int) {
+	if q.full {
+		return 0, 0
+	}
+	return len(blocks), 0
+}
+func (q *quiet) RemovedRun(_ int, _ index.Tier, blocks []uint64) int { return len(blocks) }
+func (q *quiet) Last(int, uint64) (prefix.Hash, bool)                { return 1, q.known }
+func (q *quiet) Clear(int)                                           {}
 
 // Where the index has no room, a run ends.
 func TestFullIndex(t *testing.T) {

@@ -22,28 +22,41 @@ type twinBlock struct {
 
 func newTwin() *twin { return &twin{blocks: map[uint64]*twinBlock{}} }
 
-func (x *twin) Stored(_ int, tier index.Tier, block uint64, parts []prefix.Hash) bool {
-	b := x.blocks[block]
-	if b == nil {
-		b = &twinBlock{parts: slices.Clone(parts)}
-		x.blocks[block] = b
+func (x *twin) StoredRun(_ int, tier index.Tier, blocks []uint64, units []prefix.Hash, again bool) (known, replaced int) {
+	each := len(units) / len(blocks)
+	for i, block := range blocks {
+		parts := units[i*each : (i+1)*each]
+		b := x.blocks[block]
+		if b != nil && b.parts[len(b.parts)-1] != parts[each-1] {
+			replaced++
+			b = nil
+		}
+		if b == nil {
+			b = &twinBlock{parts: slices.Clone(parts)}
+			x.blocks[block] = b
+		}
+		if !slices.Equal(b.parts, parts) {
+			panic(fmt.Sprintf("BUG: block %d stored as %v, was %v", block, parts, b.parts))
+		}
+		if !again || b.refs[tier] == 0 {
+			b.refs[tier]++
+		}
 	}
-	if !slices.Equal(b.parts, parts) {
-		panic(fmt.Sprintf("BUG: block %d stored as %v, was %v", block, parts, b.parts))
-	}
-	b.refs[tier]++
-	return true
+	return len(blocks), replaced
 }
 
-func (x *twin) Removed(_ int, tier index.Tier, block uint64) bool {
-	b := x.blocks[block]
-	if b == nil || b.refs[tier] == 0 {
-		return false
+func (x *twin) RemovedRun(_ int, tier index.Tier, blocks []uint64) (known int) {
+	for _, block := range blocks {
+		b := x.blocks[block]
+		if b == nil || b.refs[tier] == 0 {
+			continue
+		}
+		known++
+		if b.refs[tier]--; b.refs == [index.Tiers]int{} {
+			delete(x.blocks, block)
+		}
 	}
-	if b.refs[tier]--; b.refs == [index.Tiers]int{} {
-		delete(x.blocks, block)
-	}
-	return true
+	return known
 }
 
 func (x *twin) Last(_ int, block uint64) (prefix.Hash, bool) {

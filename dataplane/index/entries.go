@@ -1,6 +1,10 @@
 package index
 
-import "warmpath/dataplane/prefix"
+import (
+	"unsafe"
+
+	"warmpath/dataplane/prefix"
+)
 
 // entry is the reverse half of the index: why one slot's bit of one unit is
 // set. All kinds share one size and one pool, so that memory that one kind gave
@@ -88,10 +92,14 @@ func (p *pool) at(id uint32) *entry {
 // keyOf makes a pool know the keys of tables by unit.
 func (p *pool) keyOf(id uint32) uint64 { return p.at(id).key() }
 
+func (p *pool) line(id uint32) unsafe.Pointer { return unsafe.Pointer(p.at(id)) }
+
 // blockPool is a pool that knows the keys of tables by engine block.
 type blockPool pool
 
 func (p *blockPool) keyOf(id uint32) uint64 { return (*pool)(p).at(id).block() }
+
+func (p *blockPool) line(id uint32) unsafe.Pointer { return (*pool)(p).line(id) }
 
 // take returns a new entry.
 func (p *pool) take(key uint64) (uint32, *entry) {

@@ -15,6 +15,7 @@ type hybrid struct {
 	*twin
 	speculative [fleet.MaxSlots]map[prefix.Hash]int64 // tick when due
 	blocks      [fleet.MaxSlots][Tiers]map[uint64]*twinBlock
+	replaced    []prefix.Hash // units of blocks whose name became another's
 }
 
 type twinBlock struct {
@@ -102,7 +103,16 @@ func (h *hybrid) lapse(tick int64) {
 	}
 }
 
-func (h *hybrid) stored(slot int, tier Tier, block uint64, parts []prefix.Hash) {
+func (h *hybrid) stored(slot int, tier Tier, block uint64, parts []prefix.Hash, again bool) {
+	for t, blocks := range h.blocks[slot] {
+		if b := blocks[block]; b != nil && b.parts[len(b.parts)-1] != parts[len(parts)-1] {
+			h.replaced = append(h.replaced, b.parts...)
+			delete(h.blocks[slot][t], block)
+		}
+	}
+	if b := h.blocks[slot][tier][block]; b != nil && again {
+		return
+	}
 	if b := h.blocks[slot][tier][block]; b != nil {
 		b.copies++
 		return
@@ -177,11 +187,14 @@ type hybridTest struct {
 }
 
 // blockOf names a block of units as an engine would; now and then under a
-// second name.
+// second name, or one that many have.
 func (t *hybridTest) blockOf(slot int, parts []prefix.Hash) uint64 {
 	name := uint64(parts[len(parts)-1])*31 + uint64(slot) + uint64(len(parts))<<60
-	if t.r.IntN(8) == 0 {
+	switch t.r.IntN(16) {
+	case 0, 1:
 		name++
+	case 2:
+		name = uint64(t.r.IntN(4))
 	}
 	return name
 }
@@ -195,15 +208,15 @@ func (t *hybridTest) report(slot int) {
 	for i := 0; i+size <= len(chain); i += size {
 		parts := chain[i : i+size]
 		block := t.blockOf(slot, parts)
-		if len(parts) == 1 && t.r.IntN(2) == 0 {
-			i += t.reportRun(slot, tier, chain[i:], remove) - 1
+		if t.r.IntN(2) == 0 {
+			i += t.reportRun(slot, tier, chain[i:], size, remove) - size
 			continue
 		}
 		if !remove {
 			if !t.w.Stored(slot, tier, block, parts) {
 				t.Fatal("a block was refused")
 			}
-			t.h.stored(slot, tier, block, parts)
+			t.h.stored(slot, tier, block, parts, false)
 			if last, ok := t.w.Last(slot, block); !ok || last != parts[len(parts)-1] {
 				t.Fatalf("Last: got %x %v, want %x", last, ok, parts[len(parts)-1])
 			}
@@ -213,16 +226,18 @@ func (t *hybridTest) report(slot int) {
 	}
 }
 
-// reportRun stores or removes several blocks of one unit in one call, and
-// returns how many.
-func (t *hybridTest) reportRun(slot int, tier Tier, chain []prefix.Hash, remove bool) int {
-	units := chain[:1+t.r.IntN(len(chain))]
-	blocks := make([]uint64, len(units))
+// reportRun stores or removes several blocks of one size in one call, and
+// returns how many units that are.
+func (t *hybridTest) reportRun(slot int, tier Tier, chain []prefix.Hash, size int, remove bool) int {
+	count := 1 + t.r.IntN(len(chain)/size)
+	blocks := make([]uint64, count)
+	again := t.r.IntN(4) == 0
 	want := 0
-	for i := range units {
-		blocks[i] = t.blockOf(slot, units[i:i+1])
+	for i := range blocks {
+		parts := chain[i*size : (i+1)*size]
+		blocks[i] = t.blockOf(slot, parts)
 		if !remove {
-			t.h.stored(slot, tier, blocks[i], units[i:i+1])
+			t.h.stored(slot, tier, blocks[i], parts, again)
 			want++
 		} else if t.h.removed(slot, tier, blocks[i]) {
 			want++
@@ -232,12 +247,12 @@ func (t *hybridTest) reportRun(slot int, tier Tier, chain []prefix.Hash, remove 
 	if remove {
 		got = t.w.RemovedRun(slot, tier, blocks)
 	} else {
-		got = t.w.StoredRun(slot, tier, blocks, units)
+		got, _ = t.w.StoredRun(slot, tier, blocks, chain[:count*size], again)
 	}
 	if got != want {
 		t.Fatalf("%d of %d blocks were known, want %d", got, len(blocks), want)
 	}
-	return len(units)
+	return count * size
 }
 
 // tickOf is a time as the index counts it.

@@ -200,6 +200,7 @@ func TestReadersSeeWhatWas(t *testing.T) {
 		slot := testSlots[r.IntN(len(testSlots))]
 		before := ht.h.unitsOf(slot)
 		begun.Store(i)
+		ht.h.replaced = ht.h.replaced[:0]
 		ht.change(slot)
 		done.Store(i)
 		after := ht.h.unitsOf(slot)
@@ -208,6 +209,12 @@ func TestReadersSeeWhatWas(t *testing.T) {
 		}
 		for u := range after {
 			h.record([]prefix.Hash{u}, slot, true, i)
+		}
+		for _, u := range ht.h.replaced { // went, and came or had come in the same change
+			if before[u] == after[u] {
+				h.record([]prefix.Hash{u}, slot, !after[u], i)
+				h.record([]prefix.Hash{u}, slot, after[u], i)
+			}
 		}
 	}
 	stop.Store(true)

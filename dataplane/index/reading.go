@@ -2,6 +2,7 @@ package index
 
 import (
 	"sync/atomic"
+	"unsafe"
 
 	"warmpath/dataplane/prefix"
 )
@@ -134,14 +135,16 @@ func (x *Index) run(hashes []prefix.Hash, last *reading) (n int) {
 		in   *bucket
 		word uint64
 	}
+	var l lines
 	for i, h := range hashes {
 		key := spread(h)
 		seg := dir.segment(key)
-		b, _ := seg.home(key)
+		b := seg.home(key)
 		p := &ahead[i%batch]
 		p.in, p.word = &seg.buckets[b], key<<refBits|last.ref
-		p.in.overflow.Load() // no branch depends on it, so the loads run ahead
+		l[i%batch] = unsafe.Pointer(p.in)
 	}
+	prefetch(&l)
 	for i, h := range hashes {
 		p := &ahead[i%batch]
 		// All words are compared without a branch, for where a unit stands in its

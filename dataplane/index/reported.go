@@ -1,6 +1,10 @@
 package index
 
-import "warmpath/dataplane/prefix"
+import (
+	"unsafe"
+
+	"warmpath/dataplane/prefix"
+)
 
 // digest sums up a set of blocks, in whatever order they came.
 type digest struct{ xor, sum uint64 }
@@ -12,56 +16,101 @@ type digest struct{ xor, sum uint64 }
 // Engines store a block under one name more than once (vLLM has no
 // de-duplication, engines.md 1.3.3): each is one copy, and Removed takes one.
 // Beyond 128 copies more are not counted. Blocks of different names may fill
-// the same unit; the slot holds it until the last of them goes.
+// the same unit; the slot holds it until the last of them goes. A name is 64
+// bits of a hash, and removals may be lost: a block that is known with another
+// last unit, in whatever tier, is forgotten first, all copies of it.
 //
 // It reports whether the block is known now: not without parts, not at a
 // dropped slot that was not swept, nor when memory is full of blocks.
 func (w *Writer) Stored(slot int, tier Tier, block uint64, parts []prefix.Hash) bool {
-	n, r := w.tier(slot, tier)
-	known := w.store(slot, tier, n, r, block, parts)
-	w.publishSlot(slot)
-	w.publish()
-	return known
+	blocks := [1]uint64{block}
+	known, _ := w.StoredRun(slot, tier, blocks[:], parts, false)
+	return known == 1
 }
 
-// StoredRun is Stored for blocks of one unit each, several times as fast: the
-// cache misses of up to sixteen blocks overlap. It returns how many of them are
-// known now.
-func (w *Writer) StoredRun(slot int, tier Tier, blocks []uint64, units []prefix.Hash) (known int) {
-	if len(blocks) != len(units) {
-		panic("BUG: index: StoredRun of blocks and units of different number")
+// StoredRun is Stored for blocks that fill the same number of units each, several
+// times as fast: the cache misses of up to sixteen units overlap. units are those
+// of all blocks, in order. With again the engine tells of blocks that it may have
+// told of before: those that the tier has get no other copy.
+//
+// It returns how many of the blocks are known now, and how many names meant
+// another block before. It stops at the first block that is not taken.
+func (w *Writer) StoredRun(slot int, tier Tier, blocks []uint64, units []prefix.Hash, again bool) (known, replaced int) {
+	each := len(units) / max(1, len(blocks))
+	if len(units) != each*len(blocks) {
+		panic("BUG: index: StoredRun of blocks that fill different numbers of units")
 	}
 	n, r := w.tier(slot, tier)
-	for len(blocks) > 0 {
-		some := min(len(blocks), batch)
-		for i, block := range blocks[:some] {
-			w.touched ^= r.blocks.touch(block)
-			w.x.table.touch(spread(units[i]))
+	if each == 0 || !w.ready(slot, n) {
+		w.refuse(max(len(units), len(blocks)))
+		return 0, 0
+	}
+	step := max(1, batch/each) // blocks
+	w.expect(r, blocks, units, 0, step)
+	for i, block := range blocks {
+		if i%step == 0 {
+			w.expect(r, blocks, units, i+step, step)
 		}
-		for i, block := range blocks[:some] {
-			if w.store(slot, tier, n, r, block, units[i:i+1]) {
-				known++
+		parts := units[i*each : (i+1)*each]
+		id, other := w.lookUp(slot, n, tier, block, parts[each-1])
+		if other {
+			replaced++
+		}
+		if id == 0 {
+			if !w.store(slot, tier, n, r, block, parts) {
+				break
 			}
-		}
-		blocks, units = blocks[some:], units[some:]
-	}
-	w.publishSlot(slot)
-	w.publish()
-	return known
-}
-
-// store is Stored without showing figures.
-func (w *Writer) store(slot int, tier Tier, n *node, r *reported, block uint64, parts []prefix.Hash) bool {
-	if !w.ready(slot, n) || len(parts) == 0 {
-		w.counts.refused += int64(max(1, len(parts)))
-		return false
-	}
-	if id := r.blocks.find(block, (*blockPool)(&w.pool)); id != 0 {
-		if e := w.pool.at(id); e.copies() < maxCopies {
+		} else if e := w.pool.at(id); !again && e.copies() < maxCopies {
 			e.c++
 		}
-		return true
+		known++
 	}
+	w.publishSlot(slot)
+	w.publish()
+	return known, replaced
+}
+
+// lookUp returns the entry of a block in a tier, 0 if there is none. other says
+// that the name was another block's, which was forgotten.
+func (w *Writer) lookUp(slot int, n *node, tier Tier, block uint64, last prefix.Hash) (id uint32, other bool) {
+	for t := range n.reported {
+		r := &n.reported[t]
+		found := r.blocks.find(block, (*blockPool)(&w.pool))
+		switch {
+		case found == 0:
+		case w.pool.at(found).hash() != last:
+			w.dropBlock(slot, r, Tier(t), found)
+			w.counts.removed++
+			other = true
+		case Tier(t) == tier:
+			id = found
+		}
+	}
+	return id, other
+}
+
+// expect asks for what storing the blocks from one on will look at: so many
+// blocks, of sixteen units together, or one. StoredRun is at the blocks before
+// them, so that what it does and what it waits for overlap.
+func (w *Writer) expect(r *reported, blocks []uint64, units []prefix.Hash, from, step int) {
+	if from >= len(blocks) || len(units) == 1 {
+		return
+	}
+	each := len(units) / len(blocks)
+	var names, words, rest lines
+	for i, block := range blocks[from:min(from+step, len(blocks))] {
+		names[i%batch] = r.blocks.line(block)
+	}
+	prefetch(&names)
+	for i, u := range units[from*each : min(from*each+batch, len(units))] {
+		words[i%batch], rest[i%batch] = w.x.table.lines(spread(u))
+	}
+	prefetch(&words)
+	prefetch(&rest)
+}
+
+// store adds a block that the tier has not, if there is room for it.
+func (w *Writer) store(slot int, tier Tier, n *node, r *reported, block uint64, parts []prefix.Hash) bool {
 	// For each unit an entry, and another one if blocks share it.
 	if w.pool.live+2*len(parts) > w.maximum && !w.room(2*len(parts), kindReported, n, 0) {
 		w.counts.refused += int64(len(parts))
@@ -142,38 +191,79 @@ func (w *Writer) RemovedRun(slot int, tier Tier, blocks []uint64) (known int) {
 	if n.dropped || n.clearing {
 		return 0
 	}
-	for len(blocks) > 0 {
-		some := min(len(blocks), batch)
-		if some > 1 {
-			w.fetch(r, blocks[:some])
-		}
-		for _, block := range blocks[:some] {
-			if w.remove(slot, tier, r, block) {
-				known++
-			}
-		}
-		blocks = blocks[some:]
+	if r.blocks.count == 0 {
+		w.counts.unknown += int64(len(blocks))
+	} else if len(blocks) > 1 {
+		known = w.removeRun(slot, tier, r, blocks)
+	} else if len(blocks) == 1 && w.remove(slot, tier, r, blocks[0]) {
+		known = 1
 	}
 	w.publishSlot(slot)
 	w.publish()
 	return known
 }
 
-// fetch touches what remove will look at. Each step takes all blocks at once,
-// so that what they wait for overlaps.
-func (w *Writer) fetch(r *reported, blocks []uint64) {
-	for _, block := range blocks {
-		w.touched ^= r.blocks.touch(block)
-	}
-	var ids [batch]uint32
+// removeRun removes blocks. What it looks at for one hangs on what it found
+// before: the table names the entry, the entry its unit, and that the word. So
+// it asks for the three at different times, sixteen blocks at a time, while it
+// is at other blocks.
+func (w *Writer) removeRun(slot int, tier Tier, r *reported, blocks []uint64) (known int) {
+	p := removal{blocks: blocks}
+	p.expectNames(r, 0)
+	p.expectNames(r, 1)
+	p.expectEntries(w, r, 0)
+	p.expectNames(r, 2)
+	p.expectEntries(w, r, 1)
+	p.expectWords(w, 0)
 	for i, block := range blocks {
-		ids[i%batch] = r.blocks.guess(block)
-	}
-	for _, id := range ids[:len(blocks)] {
-		if id != 0 {
-			w.x.table.touch(w.pool.at(id).key())
+		if i%batch == 0 {
+			p.expectWords(w, i/batch+1)
+			p.expectEntries(w, r, i/batch+2)
+			p.expectNames(r, i/batch+3)
+		}
+		if w.remove(slot, tier, r, block) {
+			known++
 		}
 	}
+	return known
+}
+
+// removal is a run of blocks and what is on its way for it.
+type removal struct {
+	blocks  []uint64
+	entries [2][batch]*entry // of sixteen blocks, and of the next
+}
+
+// part returns the i-th sixteen blocks.
+func (p *removal) part(i int) []uint64 {
+	from := min(i*batch, len(p.blocks))
+	return p.blocks[from:min(from+batch, len(p.blocks))]
+}
+
+func (p *removal) expectNames(r *reported, i int) {
+	var l lines
+	for j, block := range p.part(i) {
+		l[j%batch] = r.blocks.line(block)
+	}
+	prefetch(&l)
+}
+
+func (p *removal) expectEntries(w *Writer, r *reported, i int) {
+	var l lines
+	for j, block := range p.part(i) {
+		e := w.pool.at(r.blocks.guess(block))
+		p.entries[i%2][j%batch] = e
+		l[j%batch] = unsafe.Pointer(e)
+	}
+	prefetch(&l)
+}
+
+func (p *removal) expectWords(w *Writer, i int) {
+	var l lines
+	for j := range p.part(i) {
+		l[j%batch], _ = w.x.table.lines(p.entries[i%2][j%batch].key())
+	}
+	prefetch(&l)
 }
 
 // remove takes one copy of a block, if it is known.

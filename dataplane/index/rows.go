@@ -2,6 +2,7 @@ package index
 
 import (
 	"sync/atomic"
+	"unsafe"
 
 	"warmpath/dataplane/fleet"
 )
@@ -100,6 +101,11 @@ func (s *rows) at(ref uint64) (c *rowChunk, i int) {
 func (s *rows) keyOf(id uint32) uint64 {
 	c, i := s.at(uint64(id-1) + firstRow)
 	return c.meta[i].hash
+}
+
+func (s *rows) line(id uint32) unsafe.Pointer {
+	c, i := s.at(uint64(id-1) + firstRow)
+	return unsafe.Pointer(&c.meta[i])
 }
 
 // load fills set with the holders that a reference stands for. Writer only.

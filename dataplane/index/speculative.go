@@ -1,6 +1,10 @@
 package index
 
-import "warmpath/dataplane/prefix"
+import (
+	"unsafe"
+
+	"warmpath/dataplane/prefix"
+)
 
 // maxAheadNs is how far ahead a speculative unit may be due: an hour.
 const maxAheadNs = int64(3600e9)
@@ -42,6 +46,8 @@ func (h *wheel) keyOf(id uint32) uint64 {
 	e := h.pool.at(id)
 	return e.key() ^ h.marks[e.slot()]
 }
+
+func (h *wheel) line(id uint32) unsafe.Pointer { return h.pool.line(id) }
 
 // find returns the speculative entry of a key at a slot, 0 if there is none.
 func (h *wheel) find(n *node, slot int, key uint64) uint32 {

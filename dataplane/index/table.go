@@ -1,7 +1,9 @@
 package index
 
 import (
+	"math/bits"
 	"sync/atomic"
+	"unsafe"
 
 	"warmpath/dataplane/prefix"
 )
@@ -84,64 +86,104 @@ func (d *directory) segment(key uint64) *segment {
 	return d.segs[key>>(d.shift&63)].Load()
 }
 
-// home returns the bucket where a key belongs and the word it prefers there.
-func (s *segment) home(key uint64) (bucket, word uint64) {
-	return (key << (s.depth & 63) >> 32) * uint64(len(s.buckets)) >> 32, (key & 0xFFFFFFFF) * bucketWords >> 32
+// home returns the bucket where a key belongs.
+func (s *segment) home(key uint64) (bucket uint64) {
+	return (key << (s.depth & 63) >> 32) * uint64(len(s.buckets)) >> 32
+}
+
+// after returns the bucket where the search for a key goes on that found its
+// first k full: first the other one of its home's pair, which processors fetch
+// together from memory, then those that follow the pair. The number of buckets
+// is even.
+func after(home uint64, k, buckets int) uint64 {
+	i := home ^ 1
+	if k > 1 {
+		i = home&^1 + uint64(k)
+	}
+	if i >= uint64(buckets) {
+		i -= uint64(buckets)
+	}
+	return i
 }
 
 // find returns a key's word and where it stands, 0 and nil if there is none.
 // Any goroutine may call it.
 func (s *segment) find(key uint64) (word uint64, at *atomic.Uint64) {
-	want := key & fingerprintMask
-	i, j := s.home(key)
-	b := &s.buckets[i]
-	if w := b.words[j].Load(); w>>refBits == want && w != 0 {
-		return w, &b.words[j]
-	}
-	for range s.buckets {
-		for j := range b.words {
-			if w := b.words[j].Load(); w>>refBits == want && w != 0 {
-				return w, &b.words[j]
+	want := key << refBits
+	home := s.home(key)
+	i := home
+	for k := range s.buckets {
+		b := &s.buckets[i]
+		for m := b.match(want); m != 0; m &= m - 1 {
+			at := &b.words[bits.TrailingZeros64(m)%bucketWords]
+			if w := at.Load(); w != 0 && w>>refBits == want>>refBits {
+				return w, at
 			}
 		}
 		if b.overflow.Load() == 0 {
 			return 0, nil
 		}
-		if i++; i == uint64(len(s.buckets)) {
-			i = 0
-		}
-		b = &s.buckets[i]
+		i = after(home, k+1, len(s.buckets))
 	}
 	return 0, nil
 }
+
+// match returns which words have the fingerprint of want, one bit each; a free
+// word has fingerprint 0. It does without branches: where a word stands in its
+// bucket cannot be foreseen.
+func (b *bucket) match(want uint64) (m uint64) {
+	w := &b.words
+	return zero((w[0].Load()^want)>>refBits) | zero((w[1].Load()^want)>>refBits)<<1 |
+		zero((w[2].Load()^want)>>refBits)<<2 | zero((w[3].Load()^want)>>refBits)<<3 |
+		zero((w[4].Load()^want)>>refBits)<<4 | zero((w[5].Load()^want)>>refBits)<<5 |
+		zero((w[6].Load()^want)>>refBits)<<6
+}
+
+// free returns which words are free, one bit each.
+func (b *bucket) free() (m uint64) {
+	w := &b.words
+	return zero(w[0].Load()) | zero(w[1].Load())<<1 | zero(w[2].Load())<<2 | zero(w[3].Load())<<3 |
+		zero(w[4].Load())<<4 | zero(w[5].Load())<<5 | zero(w[6].Load())<<6
+}
+
+// zero returns 1 for 0, and 0 for all else.
+func zero(x uint64) uint64 { return ^(x | -x) >> 63 }
 
 // insert adds a word for a key that is not in the segment, where there must be
 // a free one. Only the writer calls it. Counters are raised before the word
 // appears, so a reader that could find it is never told to stop before it.
 func (s *segment) insert(key, ref uint64) {
+	i, j := s.vacancy(key, true)
 	s.count++
-	i, j := s.home(key)
-	if s.buckets[i].words[j].Load() != 0 {
-		i, j = s.vacancy(i)
-	}
 	s.middles[i][j] = uint16(key >> fingerprintBits)
 	s.buckets[i].words[j].Store(key<<refBits | ref)
 }
 
-// vacancy finds a free word in bucket i or after it and counts the overflow
-// of the buckets it passes.
-func (s *segment) vacancy(i uint64) (bucket, word uint64) {
-	for range s.buckets {
+// fill is insert for a segment that no reader knows as yet. Its stores need not
+// be atomic, which is most of what they would cost.
+func (s *segment) fill(key, ref uint64) {
+	i, j := s.vacancy(key, false)
+	s.count++
+	s.middles[i][j] = uint16(key >> fingerprintBits)
+	*(*uint64)(unsafe.Pointer(&s.buckets[i].words[j])) = key<<refBits | ref
+}
+
+// vacancy finds the first free word for a key, from its home on, and counts the
+// overflow of the buckets it passes.
+func (s *segment) vacancy(key uint64, shared bool) (i, j uint64) {
+	home := s.home(key)
+	i = home
+	for k := range s.buckets {
 		b := &s.buckets[i]
-		for j := range b.words {
-			if b.words[j].Load() == 0 {
-				return i, uint64(j)
-			}
+		if m := b.free(); m != 0 {
+			return i, uint64(bits.TrailingZeros64(m)) % bucketWords
 		}
-		b.overflow.Add(1)
-		if i++; i == uint64(len(s.buckets)) {
-			i = 0
+		if shared {
+			b.overflow.Add(1)
+		} else {
+			*(*uint64)(unsafe.Pointer(&b.overflow))++
 		}
+		i = after(home, k+1, len(s.buckets))
 	}
 	panic("BUG: index: no free word in a segment that is not full")
 }
@@ -151,18 +193,15 @@ func (s *segment) vacancy(i uint64) (bucket, word uint64) {
 func (s *segment) remove(key uint64, at *atomic.Uint64) {
 	at.Store(0)
 	s.count--
-	i, _ := s.home(key)
-	for {
+	home := s.home(key)
+	i := home
+	for k := 1; ; k++ {
 		b := &s.buckets[i]
-		for j := range b.words {
-			if &b.words[j] == at {
-				return
-			}
+		if d := uintptr(unsafe.Pointer(at)) - uintptr(unsafe.Pointer(b)); d < unsafe.Sizeof(*b) {
+			return
 		}
 		b.overflow.Add(^uint64(0))
-		if i++; i == uint64(len(s.buckets)) {
-			i = 0
-		}
+		i = after(home, k, len(s.buckets))
 	}
 }
 
@@ -171,7 +210,7 @@ func (s *segment) full() bool { return s.count*6 >= len(s.buckets)*bucketWords*5
 
 // newSegment makes a segment that count words fill to five eighths.
 func newSegment(depth, top uint8, count int) *segment {
-	n := max(smallSegment, count*8/(bucketWords*5)+1)
+	n := max(smallSegment, count*8/(bucketWords*5)+2) &^ 1
 	return &segment{depth: depth, top: top, buckets: make([]bucket, n), middles: make([]middles, n)}
 }
 
@@ -191,7 +230,7 @@ func (s *segment) split(parts int) [2]*segment {
 		to[0] = newSegment(s.depth+1, s.top, counts[0])
 		to[1] = newSegment(s.depth+1, s.top, counts[1])
 	}
-	s.each(func(key, ref uint64) { to[key>>shift&1].insert(key, ref) })
+	s.each(func(key, ref uint64) { to[key>>shift&1].fill(key, ref) })
 	return to
 }
 
@@ -234,12 +273,11 @@ func (t *table) find(key uint64) (s *segment, word uint64, at *atomic.Uint64) {
 	return s, word, at
 }
 
-// touch loads a word of the bucket of a key, so that it is in the cache when
-// find asks for it.
-func (t *table) touch(key uint64) {
+// lines are where find looks for a key first, and what insert writes beside it.
+func (t *table) lines(key uint64) (words, rest unsafe.Pointer) {
 	s := t.dir.Load().segment(key)
-	b, _ := s.home(key)
-	s.buckets[b].overflow.Load()
+	b := s.home(key)
+	return unsafe.Pointer(&s.buckets[b]), unsafe.Pointer(&s.middles[b])
 }
 
 // insert adds a unit that is not in the table, making room first.

@@ -22,8 +22,7 @@ type Writer struct {
 	expireAt   uint32   // … and at which entry of an order that is not sorted
 	sweepSlot  int      // where Sweep goes on
 	squeeze    squeeze
-	idBytes    int64  // id tables and lists of all slots
-	touched    uint32 // keeps loads that nothing else needs
+	idBytes    int64 // id tables and lists of all slots
 	counts     counts
 }
 

@@ -1,0 +1,16 @@
+//go:build (amd64 || arm64) && !purego
+
+package index
+
+import "unsafe"
+
+// lines are addresses of cache lines that will be needed soon. Those that stay
+// nil are passed over.
+type lines [batch]unsafe.Pointer
+
+// prefetch asks for the lines and does not wait for them, as a load would: a
+// processor retires loads in order, so a few that miss its caches fill its
+// window and what follows them no longer runs ahead.
+//
+//go:noescape
+func prefetch(l *lines)
