@@ -90,7 +90,7 @@ bench-proxy: build ## warmpath, nginx, HAProxy and no proxy side by side (needs 
 	bin/warmbench proxy --size 4096   --one-core       --runs $(RUNS) --duration $(DURATION) --output $(RESULTS) >/dev/null
 
 bench-index: build ## the prefix index: memory, stores, matches; then beside llm-d's (compiles for minutes the first time)
-	bin/warmbench index
+	bin/warmbench index | tee bench/results/index.jsonl
 	cd bench/peer/llmdkv && go test -count=1 -timeout 30m -v .
 
 bench-tokens: ## tokenizer and prompts, beside Hugging Face's library where it can be built (needs make models and a quiet core, 2 minutes); RUNS

@@ -169,25 +169,15 @@ func (m *measurement) store() error {
 	return m.print(r)
 }
 
-// A run of which the machine's host took more than maxSteal percent counts only
-// if there is no other; mostTries bounds how often one is done again. The
-// kernel counts stolen time as the thread's own.
-const (
-	maxSteal  = 1
-	mostTries = 4
-)
-
-// repeat measures f, which returns how many operations it did.
+// repeat measures f, which returns how many operations it did. The kernel counts
+// time that was stolen as the thread's own, so quiet runs alone count.
 func (m *measurement) repeat(f func() int) Result {
-	var runs, noisy []float64
-	worst := 0.0
 	f()
 	runtime.GC()
 	var mallocs uint64
 	total := 0
-	for tries := 0; len(runs) < m.Runs && tries < mostTries*m.Runs; tries++ {
+	runs, steal := machine.Quiet(m.Runs, func() float64 {
 		ops := 0
-		meter := machine.Start()
 		before, start := mallocsSoFar(), cpuTime()
 		for end := time.Now().Add(m.Duration); time.Now().Before(end); {
 			ops += f()
@@ -195,18 +185,11 @@ func (m *measurement) repeat(f func() int) Result {
 		ns := float64(cpuTime()-start) / float64(ops)
 		mallocs += mallocsSoFar() - before
 		total += ops
-		if p := meter.StealPercent(); p > maxSteal {
-			noisy = append(noisy, ns)
-		} else {
-			runs, worst = append(runs, ns), max(worst, p)
-		}
-	}
-	if len(runs) == 0 {
-		runs = noisy
-	}
+		return ns
+	})
 	slices.Sort(runs)
 	return Result{
-		NsPerOp: runs[len(runs)/2], NsMin: runs[0], NsMax: runs[len(runs)-1], StealPercent: worst,
+		NsPerOp: runs[len(runs)/2], NsMin: runs[0], NsMax: runs[len(runs)-1], StealPercent: steal,
 		AllocsPerOp: float64(mallocs*1000/uint64(total)) / 1000,
 	}
 }

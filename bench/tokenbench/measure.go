@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"warmpath/bench/machine"
 	"warmpath/controlplane/exact"
 	"warmpath/dataplane/tokenize"
 )
@@ -53,6 +54,7 @@ type Result struct {
 	Peer        string  `json:"peer,omitempty"`
 	PeerNsPerOp float64 `json:"peer_ns_per_op,omitempty"` // for the same text, in the same run
 	TimesFaster float64 `json:"times_faster,omitempty"`   // peer_ns_per_op ÷ ns_per_op
+	Steal       float64 `json:"steal_percent"`            // of processor time: what the machine's host took
 	Commit      string  `json:"commit,omitempty"`
 }
 
@@ -127,18 +129,19 @@ func (m *measurement) measure(ctx context.Context, s subject) error {
 		r.Bytes = len(s.text)
 	}
 	m.run(s.prepare, s.op, 0) // warm-up
-	var ours, theirs []float64
-	for range m.Runs {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		ns, allocs := m.run(s.prepare, s.op, m.Duration)
-		ours, r.AllocsPerOp = append(ours, ns), allocs
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	var theirs []float64
+	ours, steal := machine.Quiet(m.Runs, func() (ns float64) {
+		ns, r.AllocsPerOp = m.run(s.prepare, s.op, m.Duration)
 		if m.peer != nil && s.text != "" {
 			ns, _ := m.run(nil, func() int { return m.peer(s.text) }, m.Duration)
 			theirs = append(theirs, ns)
 		}
-	}
+		return ns
+	})
+	r.Steal = steal
 	if s.prepare != nil {
 		s.prepare()
 	}

@@ -32,8 +32,8 @@ func TestMeasure(t *testing.T) {
 			t.Fatalf("%+v: %v", r, err)
 		}
 	}
-	if lines != 9 {
-		t.Errorf("%d results, want 9", lines)
+	if lines != 10 {
+		t.Errorf("%d results, want 10", lines)
 	}
 }
 

@@ -1,6 +1,7 @@
 package tokenbench
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -71,6 +72,13 @@ func (m *measurement) walks(ctx context.Context) error {
 	if err := m.measure(ctx, subject{name: "body of 4 KB to its units, words known", bytes: len(short.body), text: short.text, op: short.walk}); err != nil {
 		return err
 	}
+	fresh := m.newWalker(m.texts.chat(1, 3, 4<<10), memoBytes)
+	if err := m.measure(ctx, subject{
+		name: fmt.Sprintf("body of 4 KB never seen, words known, to the decision at %d nodes", nodes), bytes: len(fresh.body),
+		prepare: fresh.vary, op: fresh.decide,
+	}); err != nil {
+		return err
+	}
 	body := m.texts.chat(2, 40, longTokens*9/2)
 	long := m.newWalker(body, memoBytes)
 	for range 3 { // about as many tokens as wanted
@@ -92,6 +100,7 @@ type walker struct {
 	live    index.SlotSet
 	units   []uint32
 	credits []uint32
+	varied  uint64
 }
 
 func (m *measurement) newWalker(body []byte, memoBytes int64) *walker {
@@ -122,9 +131,24 @@ func (w *walker) hold() {
 	}
 }
 
-// walk scans, renders, cuts, makes units and matches them, to the prompt's end
-// even if nobody holds it. It returns the number of tokens.
-func (w *walker) walk() int {
+// vary makes the first message begin as none did before.
+func (w *walker) vary() {
+	const digits = 8
+	start := bytes.Index(w.body, []byte(`"content":"`)) + len(`"content":"`)
+	w.varied++
+	copy(w.body[start:start+digits], fmt.Sprintf("%0*d", digits, w.varied))
+}
+
+// walk identifies the whole prompt, as is done for the speculative entries even
+// if nobody holds it. It returns the number of tokens.
+func (w *walker) walk() int { return w.identify(false) }
+
+// decide identifies as much of the prompt as a decision needs: up to the first
+// units that nobody holds.
+func (w *walker) decide() int { return w.identify(true) }
+
+// identify scans, renders, cuts, makes units and matches them.
+func (w *walker) identify(stop bool) int {
 	w.scanner.Reset()
 	if _, err := w.scanner.Scan(w.body, true); err != nil {
 		panic("BUG: tokenbench: " + err.Error())
@@ -138,7 +162,9 @@ func (w *walker) walk() int {
 	for !w.walked.Complete() {
 		w.walked.Next(prompt.WholeBudget, lookUnits)
 		units := w.walked.Units()
-		held.Extend(units[looked:])
+		if !held.Extend(units[looked:]) && stop {
+			break
+		}
 		looked = len(units)
 	}
 	held.Finish()
