@@ -95,7 +95,7 @@ func provable(s *state.State, snap *fleet.Snapshot) (nodes []exact.Node, units m
 		units[snap.Models[i].Name] = snap.Models[i].UnitTokens
 	}
 	for _, n := range s.Nodes {
-		if model := baseModel(n, s.Settings.Models); model != "" {
+		if model := n.BaseModel(s.Settings.Models); model != "" {
 			nodes = append(nodes, exact.Node{
 				Name: n.Spec.Name, Incarnation: n.Incarnation, URL: n.Endpoint.URL, Engine: n.Engine, Model: model,
 				Ready: n.Health == fleet.Ready, Proved: n.Exact,
@@ -103,25 +103,6 @@ func provable(s *state.State, snap *fleet.Snapshot) (nodes []exact.Node, units m
 		}
 	}
 	return nodes, units
-}
-
-// baseModel is the model whose prompts a node serves, by the name that the
-// configuration has for it if it has one: an engine can have one model under
-// several names, and adapters of it. "" while none is known.
-func baseModel(n *state.Node, configured []state.ModelSpec) (name string) {
-	for i := range n.Models {
-		if n.Models[i].Parent != "" {
-			continue
-		}
-		id := n.Models[i].ID
-		if slices.ContainsFunc(configured, func(m state.ModelSpec) bool { return m.Name == id }) {
-			return id
-		}
-		if name == "" {
-			name = id
-		}
-	}
-	return name
 }
 
 // MemoStats are the figures of what is remembered of texts: of chunks, and of

@@ -108,7 +108,7 @@ func (d directory) Find(worker, model string) (t report.Target, err error) {
 	case snap.Owner(n.Slot) == nil || snap.Owner(n.Slot).Generation != n.Generation:
 		return t, fmt.Errorf("the node is %w", report.ErrNotYet)
 	}
-	base := baseModel(n, s.Settings.Models)
+	base := n.BaseModel(s.Settings.Models)
 	at := snap.ModelIndex([]byte(base))
 	switch {
 	case base == "" || at < 0: // its engine has not been asked

@@ -33,6 +33,7 @@ func DataplaneSettings(c *config.Config) (*dataplane.Settings, error) {
 		BodyBytes: c.Limits.BodyBytes, RetryBodyBytes: int(c.Limits.RetryBodyBytes), Connections: c.Limits.Connections,
 		ConnectNs: int64(c.Timeouts.Connect), HeadNs: int64(c.Timeouts.Head), FirstEventNs: int64(c.Timeouts.FirstEvent.Value),
 		FirstAuto: c.Timeouts.FirstEvent.Auto, IdleStreamNs: int64(c.Timeouts.IdleStream), RequestNs: int64(c.Timeouts.Request),
+		IdentifyNs:   int64(c.Timeouts.Identify),
 		IdleClientNs: int64(c.Timeouts.IdleClient), IdleNodeNs: int64(c.Timeouts.IdleNode),
 		SpeculativeNs: int64(c.Index.SpeculativeTTL),
 		Retries:       c.Retry.Retries, RetryBudget: c.Retry.Budget, HoldHead: c.Retry.HoldStreamHead, TrustedSource: c.TrustedProxies,

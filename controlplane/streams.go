@@ -109,7 +109,7 @@ func planOf(n *state.Node, configured []state.ModelSpec, snap *fleet.Snapshot) (
 	if !n.Spec.KVEvents.Configured() {
 		return plan, false
 	}
-	at := snap.ModelIndex([]byte(baseModel(n, configured)))
+	at := snap.ModelIndex([]byte(n.BaseModel(configured)))
 	if at < 0 {
 		return plan, false
 	}

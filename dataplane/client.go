@@ -218,7 +218,7 @@ func (l *loop) feedBody(c *client, b []byte) (used int) {
 			l.fail(x, errBodyTooLarge(x.set.BodyBytes))
 			return 0
 		}
-		x.keepBody(data.Of(b[used:]))
+		l.keepBody(x, data.Of(b[used:]))
 		used += n
 		if x.scanning && (len(x.data)-scanned >= stripeBytes || x.body.Done() || used == len(b)) {
 			scanned = len(x.data)

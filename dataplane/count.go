@@ -66,6 +66,8 @@ type Totals struct {
 	Pauses        uint64
 	NotesDropped  uint64
 
+	Identifying    int   // prompts whose tokens, units and text are held
+	EvidenceBytes  int64 // of bodies held beside them, in case that their tokens were counted wrongly
 	Clients        int64
 	NodeIdle       int
 	Active         int64
@@ -187,7 +189,7 @@ func (l *loop) count(x *exchange) {
 func (l *loop) countDecision(x *exchange) {
 	t := &l.tally
 	key := DecisionKey{Policy: x.set.Policy.Name(), Reason: x.decision.Reason, Exact: x.exact, Prefix: "none"}
-	if len(x.units) > 0 && x.decision.Slot >= 0 {
+	if (x.prefixed || len(x.units) > 0) && x.decision.Slot >= 0 {
 		matched := uint64(x.matched(x.decision.Slot))
 		key.Prefix = "miss"
 		if matched > 0 {
@@ -256,6 +258,8 @@ func (t *Totals) add(l *loop) {
 	}
 	t.BudgetEmpty += o.budgetEmpty
 	t.Pauses += l.pauses
+	t.Identifying += l.identifying
+	t.EvidenceBytes += int64(l.evidenceBytes)
 	t.NodeIdle += l.pool.Idle()
 	for name, n := range o.nodes {
 		sum := t.Nodes[name]

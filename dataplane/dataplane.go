@@ -232,6 +232,7 @@ func (d *Dataplane) Stop() error {
 		cancel()
 		_ = d.engine.Stop(ctx)
 		<-d.stopped
+		d.workers.running.Wait()
 		_ = os.RemoveAll(d.dir)
 	})
 	return d.runErr

@@ -113,7 +113,12 @@ func (l *loop) exactModel(x *exchange) *prompt.Model {
 	if x.model < 0 || x.class.form == prompt.FormNone || len(x.data) > maxExactBytes {
 		return nil
 	}
-	return l.view.exact[x.model]
+	m := l.view.exact[x.model]
+	if m != nil && x.class.form.Unprovable() != "" {
+		x.inexact = x.class.form.Unprovable()
+		return nil
+	}
+	return m
 }
 
 // maxExactBytes bounds the bodies whose tokens are counted: an eighth of it is
@@ -124,9 +129,9 @@ const maxExactBytes = 32 << 20
 // with the same.
 func (x *exchange) root() prefix.Hash {
 	m := &x.snap.Models[x.model]
-	name, adapter := m.NameBytes, []byte(nil)
+	name, adapter := m.ChainBytes, []byte(nil)
 	if m.Base != "" {
-		name, adapter = []byte(m.Base), m.NameBytes
+		adapter = m.NameBytes
 	}
 	salt := x.found.CacheSalt.Of(x.data)
 	if len(salt) > 0 {
@@ -239,11 +244,47 @@ func (l *loop) finishIdentity(x *exchange) {
 // counted is how many tokens the whole prompt has, 0 if that is not known.
 func (x *exchange) counted() int {
 	id := x.ident
-	if id == nil || x.exact != ExactTokens || id.out || !id.walk.Complete() {
+	switch {
+	case id == nil:
+		return x.tokens
+	case x.exact != ExactTokens || id.out || !id.walk.Complete():
 		return 0
 	}
 	return id.walk.Count()
 }
+
+// settle lets go of what only another try would need, for an answer has begun to
+// go to the client: it may go on for minutes, and there are many. Left are the
+// prompt's length and, within a bound, the body: evidence, in case that the
+// engine has counted otherwise.
+func (l *loop) settle(x *exchange) {
+	if id := x.ident; id != nil {
+		if id.out { // for the rest of the prompt; identified comes back here
+			return
+		}
+		x.tokens, x.claim = x.counted(), claim{id.model, id.verdict.Class, x.node.Name, x.node.Generation, nil, id.form}
+		l.dropIdentity(x)
+	}
+	x.prefixed, x.units = len(x.units) > 0, nil
+	if cap(x.data) <= keptEvidenceBytes {
+		return
+	}
+	if x.tokens > 0 && l.evidenceBytes+cap(x.data) <= maxEvidenceBytes {
+		x.evidence = cap(x.data)
+		l.evidenceBytes += x.evidence
+		return
+	}
+	l.spareBody(x.data)
+	x.data, x.bodyGone = nil, true
+}
+
+// Bodies of up to keptEvidenceBytes are kept until their answer's end, as the
+// exchange's own memory is; larger ones only as evidence, within
+// maxEvidenceBytes a loop.
+const (
+	keptEvidenceBytes = 16 << 10
+	maxEvidenceBytes  = 32 << 20
+)
 
 // claim is whose count of a prompt's tokens is to be judged.
 type claim struct {
@@ -258,16 +299,22 @@ type claim struct {
 // checkUsage compares the prompt's length with what the engine has counted. A
 // node where the class is not exact proves nothing about it.
 func (l *loop) checkUsage(x *exchange) {
-	id := x.ident
-	if id == nil || x.exact != ExactTokens || x.watch.PromptTokens <= 0 || x.node.Exact>>id.verdict.Class&1 == 0 {
+	if x.ident != nil && !x.ident.out { // the answer was no stream, though it said so
+		l.settle(x)
+	}
+	if id := x.ident; id != nil { // the walk is the worker's
+		x.claim = claim{id.model, id.verdict.Class, x.node.Name, x.node.Generation, id.body, id.form}
+	} else {
+		x.claim.body = x.data
+	}
+	if x.claim.model == nil || x.exact != ExactTokens || x.watch.PromptTokens <= 0 || x.node.Exact>>x.claim.class&1 == 0 {
 		return
 	}
-	c := claim{id.model, id.verdict.Class, x.node.Name, x.node.Generation, id.body, id.form}
 	switch {
-	case id.out: // the walk is the worker's
-		id.spoken, id.usage = c, x.watch.PromptTokens
-	case id.walk.Complete():
-		l.judge(c, int64(id.walk.Count()), x.watch.PromptTokens)
+	case x.ident != nil:
+		x.ident.spoken, x.ident.usage = x.claim, x.watch.PromptTokens
+	case x.tokens > 0:
+		l.judge(x.claim, int64(x.tokens), x.watch.PromptTokens)
 	}
 }
 
@@ -297,7 +344,7 @@ type Disagreement struct {
 	Node         string
 	Generation   uint32
 	Form         prompt.Form
-	Body         []byte // of the request
+	Body         []byte // of the request; empty if it was too long to be kept
 	Ours, Engine int64  // tokens
 }
 

@@ -71,6 +71,12 @@ type flow struct {
 	lent       bool      // a worker still reads the body and what was found in it
 	spentNs    int       // on it, in this turn
 
+	// Once its answer has begun, see settle.
+	tokens   int   // of the prompt, 0 = not known
+	prefixed bool  // its prefix was known
+	evidence int   // bytes of the body that count as evidence
+	claim    claim // about its tokens
+
 	// The try under way.
 	node       *fleet.Node
 	conn       *backend.Conn // nil while none is there
@@ -135,6 +141,7 @@ const maxIdleExchanges = 1024
 func (l *loop) freeExchange(x *exchange) {
 	l.d.active.Add(-1)
 	l.dropIdentity(x)
+	l.evidenceBytes -= x.evidence
 	if len(l.idle) >= maxIdleExchanges {
 		return
 	}
@@ -159,13 +166,42 @@ func (l *loop) keepSmall(b []byte) []byte {
 	return b[:0]
 }
 
+// maxSpareBodies bounds the buffers that wait for a body.
+const maxSpareBodies = 32
+
+// spareBody keeps the buffer of a body that is not needed any more, within the
+// bounds of keepSmall.
+func (l *loop) spareBody(b []byte) {
+	if len(l.spares) < maxSpareBodies {
+		if b = l.keepSmall(b); b != nil {
+			l.spares = append(l.spares, b)
+		}
+	}
+}
+
+// bodyBuffer returns an empty buffer for a body that is announced to have so many
+// bytes, of which some have come. The announcement is believed up to a bound;
+// beyond it the buffer grows as bytes really come.
+func (l *loop) bodyBuffer(announced int64, come int) []byte {
+	for i := len(l.spares) - 1; i >= 0; i-- {
+		b := l.spares[i]
+		if int64(cap(b)) < announced {
+			continue
+		}
+		last := len(l.spares) - 1
+		l.spares[i], l.spares[last] = l.spares[last], nil
+		l.spares = l.spares[:last]
+		l.idleBytes -= cap(b)
+		return b
+	}
+	return make([]byte, 0, min(announced, max(2*int64(come), 16<<10)))
+}
+
 // keepBody appends body bytes to the request's own buffer: the one copy that
 // is made of them.
-func (x *exchange) keepBody(b []byte) {
+func (l *loop) keepBody(x *exchange, b []byte) {
 	if need := x.req.ContentLength; len(x.data) == 0 && need > int64(cap(x.data)) {
-		// What the client announces is believed up to a bound; beyond it the
-		// buffer grows as bytes really come.
-		x.data = make([]byte, 0, min(need, max(2*int64(len(b)), 16<<10)))
+		x.data = l.bodyBuffer(need, len(b))
 	}
 	x.data = append(x.data, b...)
 }

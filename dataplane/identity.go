@@ -18,7 +18,14 @@ const (
 	// walkUnits is how many units are made between two looks at the index.
 	walkUnits = 64
 
-	maxIdleIdentities = 64 // of a loop; one holds the memory of a prompt
+	// lookUnits is how many units are looked up between two looks at the clock,
+	// and costLookUnitNs what one takes where the index is in no cache.
+	lookUnits      = 512
+	costLookUnitNs = 100
+	// What a loop keeps for the next prompts: so many identities, with so much
+	// memory in all.
+	maxIdleIdentities    = 64
+	maxIdleIdentityBytes = 32 << 20
 )
 
 // identity is what is found out exactly of one request's prompt: its units,
@@ -45,6 +52,8 @@ type identity struct {
 	job     job
 	vain    atomic.Bool // nobody waits for it any more
 
+	keptBytes int // in a loop's free list
+
 	x      *exchange // nil: its request has ended
 	usage  int64     // what the engine said of a prompt that was not counted yet; 0 = nothing
 	spoken claim     // … of whom and what
@@ -69,15 +78,16 @@ func (id *identity) advance(budgetNs int, patient bool) (spentNs int) {
 			return budgetNs
 		}
 		id.begun = true
-		if id.verdict.Level == chat.LevelText {
-			id.matched = true
-			return id.verdict.CostNs
-		}
 		spentNs = id.verdict.CostNs
 	}
+	if id.verdict.Level == chat.LevelText {
+		id.matched = true
+	}
 	for !id.matched && spentNs < budgetNs {
-		spentNs += id.walk.Next(room(budgetNs-spentNs, patient), walkUnits)
-		id.look()
+		if id.looked == len(id.walk.Units()) {
+			spentNs += id.walk.Next(room(budgetNs-spentNs, patient), walkUnits)
+		}
+		spentNs += id.look()
 	}
 	return spentNs
 }
@@ -90,23 +100,22 @@ func room(leftNs int, patient bool) int {
 	return leftNs
 }
 
-// look asks the index for the units that are new.
-func (id *identity) look() {
+// look asks the index for units that are new.
+func (id *identity) look() (spentNs int) {
 	units := id.walk.Units()
-	id.matched = !id.held.Extend(units[id.looked:]) || id.walk.Complete()
-	id.looked = len(units)
+	next := min(id.looked+lookUnits, len(units))
+	alive := id.held.Extend(units[id.looked:next])
+	spentNs, id.looked = (next-id.looked)*costLookUnitNs, next
+	id.matched = !alive || next == len(units) && id.walk.Complete()
+	return spentNs
 }
 
-// match begins to ask which slots of a view hold the prompt, with the units
-// that there are.
+// match begins to ask which slots of a view hold the prompt.
 func (id *identity) match(x *index.Index, v *view) {
-	id.snap, id.looked = v.snap, 0
+	id.snap, id.looked, id.matched = v.snap, 0, false
 	id.units, id.credits = resize(id.units, len(v.snap.Nodes)), resize(id.credits, len(v.snap.Nodes))
 	clear(id.units)
 	id.held.Start(x, &v.live, id.units, id.credits)
-	if id.begun {
-		id.look()
-	}
 }
 
 // finish goes on to the prompt's end, or until about budgetNs are spent.
@@ -122,9 +131,11 @@ func (l *loop) newIdentity(x *exchange, m *prompt.Model) *identity {
 	if n := len(l.identities); n > 0 {
 		id = l.identities[n-1]
 		l.identities = l.identities[:n-1]
+		l.identityBytes -= id.keptBytes
 	} else {
 		id = &identity{}
 	}
+	l.identifying++
 	id.model, id.form = m, x.class.form
 	id.body, id.found = x.data, *x.found
 	id.begun, id.matched, id.usage = false, false, 0
@@ -152,9 +163,12 @@ func (l *loop) dropIdentity(x *exchange) {
 }
 
 func (l *loop) freeIdentity(id *identity) {
+	l.identifying--
 	id.body, id.found, id.snap, id.spoken = nil, scan.Result{}, nil, claim{}
-	if id.walk.End() && len(l.identities) < maxIdleIdentities {
+	id.keptBytes = id.walk.End()
+	if len(l.identities) < maxIdleIdentities && l.identityBytes+id.keptBytes <= maxIdleIdentityBytes {
 		l.identities = append(l.identities, id)
+		l.identityBytes += id.keptBytes
 	}
 }
 

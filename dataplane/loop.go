@@ -32,28 +32,32 @@ type loop struct {
 	pool   backend.Pool
 	dialer backend.Dialer
 
-	open       clientList      // clients, for draining
-	draining   []*client       // clients that wait for their output to drain
-	spare      []*client       // memory of the other draining list
-	idleBytes  int             // of the buffers in idle
-	idle       []*exchange     // free list
-	identities []*identity     // free list
-	out        []byte          // scratch of one write
-	source     []byte          // scratch of X-Forwarded-For
-	rankField  []byte          // scratch of putRank
-	slow       []*backend.Conn // paused, because their clients are slow
-	pauses     uint64
-	vec        [2][]byte    // scratch of one writev
-	leading    []uint32     // scratch of reporterIDs
-	view       view         // what depends on snapshot and settings alone
-	match      matchScratch // of one decision
-	overlay    overlay
-	cursor     uint64 // decisions made; for round_robin
-	random     uint64 // state of the generator
-	ids        idSource
-	tally      loopTally
-	records    recordRing
-	answers    answerCache
+	open          clientList      // clients, for draining
+	draining      []*client       // clients that wait for their output to drain
+	spare         []*client       // memory of the other draining list
+	idleBytes     int             // of the buffers in idle
+	idle          []*exchange     // free list
+	spares        [][]byte        // empty buffers for bodies
+	identities    []*identity     // free list
+	identityBytes int             // of what is in it
+	identifying   int             // identities in use
+	evidenceBytes int             // of bodies kept by exchanges that are settled
+	out           []byte          // scratch of one write
+	source        []byte          // scratch of X-Forwarded-For
+	rankField     []byte          // scratch of putRank
+	slow          []*backend.Conn // paused, because their clients are slow
+	pauses        uint64
+	vec           [2][]byte    // scratch of one writev
+	leading       []uint32     // scratch of reporterIDs
+	view          view         // what depends on snapshot and settings alone
+	match         matchScratch // of one decision
+	overlay       overlay
+	cursor        uint64 // decisions made; for round_robin
+	random        uint64 // state of the generator
+	ids           idSource
+	tally         loopTally
+	records       recordRing
+	answers       answerCache
 }
 
 // view caches what follows from a snapshot and a Settings.
@@ -138,7 +142,9 @@ func (v *view) refreshExact() {
 		if m.Base != "" {
 			name = m.Base
 		}
-		v.exact[i], v.proved[i] = v.models.of(name), 0
+		if v.exact[i], v.proved[i] = v.models.of(name), 0; v.exact[i] == nil {
+			v.exact[i] = v.models.of(m.ChainName())
+		}
 		for _, slot := range m.Slots {
 			v.proved[i] |= v.snap.Nodes[slot].Exact
 		}

@@ -87,6 +87,11 @@ func (l *loop) tell(x *exchange, n Note) {
 	}
 }
 
+// maxReporterTokens bounds the tokens that are put together on a loop to name a
+// prompt as a minimal reporter does. What it says of a longer one means nothing
+// here: that is learned as if nobody reported.
+const maxReporterTokens = 32 << 10
+
 // reporterIDs are the tokens by which a minimal reporter of x's node names its
 // prompt, nil where there is none or where a salt makes its name another.
 func (l *loop) reporterIDs(x *exchange) []uint32 {
@@ -97,6 +102,9 @@ func (l *loop) reporterIDs(x *exchange) []uint32 {
 	most := n.PrefixTokens
 	if most == 0 {
 		most = len(x.units) * x.unitTokens
+	}
+	if most > maxReporterTokens {
+		return nil
 	}
 	l.leading = x.ident.walk.AppendLeading(l.leading[:0], &x.ident.found, most)
 	if x.exact == ExactPrefix && len(l.leading) < n.PrefixTokens {

@@ -43,19 +43,30 @@ func (o *overlay) seen(last prefix.Hash, slot int, gen uint32, nowNs int64) bool
 	return false
 }
 
-// add remembers the units of a note that was just put into ring.
+// overlayUnits bounds what is remembered of one note, and looked at for one
+// prompt: both are the work of a loop's turn. A longer prompt is found by what
+// the index has of it, a millisecond later.
+const overlayUnits = overlaySlots / 4
+
+// add remembers the first units of a note that was just put into ring.
 func (o *overlay) add(ring *NoteRing, chain []prefix.Hash, slot int) {
 	end := uint32(ring.head.Load())
-	for _, h := range chain {
+	for _, h := range chain[:min(len(chain), overlayUnits)] {
 		o.units[uint64(h)&(overlaySlots-1)] = overlayUnit{h, int32(slot), end}
 	}
 }
 
 // extend lets units[slot], the number of leading units held, grow by what is
-// pending. A note may outlive its node: only slots of live count.
+// pending. A note may outlive its node: only slots of live count. Of a long match
+// only what follows it is looked at: it can grow, shorter ones cannot.
 func (o *overlay) extend(ring *NoteRing, chain []prefix.Hash, longest int, live *index.SlotSet, units []uint32) {
 	tail := uint32(ring.tail.Load())
-	for i, h := range chain {
+	from := 0
+	if longest > overlayUnits {
+		from = longest
+	}
+	for i := from; i < min(len(chain), from+2*overlayUnits); i++ {
+		h := chain[i]
 		u := &o.units[uint64(h)&(overlaySlots-1)]
 		pending := u.hash == h && int32(u.end-tail) > 0 && live.Has(int(u.slot))
 		if pending && units[u.slot] == uint32(i) {

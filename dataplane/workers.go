@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"sync"
 )
 
 // sliceNs is how much work on one prompt a worker does before others have a
@@ -25,7 +26,9 @@ func (id *identity) work() (done bool) {
 // workers do what is too long for a turn of a loop. They hold no request: one
 // whose client has left is done in vain, and bounded like any other.
 type workers struct {
-	queue chan queuedWork
+	queue   chan queuedWork
+	stopped <-chan struct{}
+	running sync.WaitGroup
 }
 
 type queuedWork struct {
@@ -38,9 +41,9 @@ type queuedWork struct {
 const workQueue = 256
 
 func (w *workers) start(count int, stopped <-chan struct{}) {
-	w.queue = make(chan queuedWork, workQueue)
+	w.queue, w.stopped = make(chan queuedWork, workQueue), stopped
 	for range count {
-		go func() {
+		w.running.Go(func() {
 			for {
 				select {
 				case q := <-w.queue:
@@ -49,14 +52,20 @@ func (w *workers) start(count int, stopped <-chan struct{}) {
 					return
 				}
 			}
-		}()
+		})
 	}
 }
 
 // work goes on with an identity until it is done, or until there are others in
-// the queue that have waited while it had its slice.
+// the queue that have waited while it had its slice. When the loops have ended
+// nobody waits any more.
 func (w *workers) work(q queuedWork) {
 	for !q.id.work() {
+		select {
+		case <-w.stopped:
+			return
+		default:
+		}
 		if len(w.queue) == 0 {
 			continue
 		}
@@ -100,6 +109,10 @@ func (l *loop) identified(id *identity) {
 	case id.job == jobFinish:
 		if x != nil {
 			l.noteRest(x)
+			if x.began {
+				l.settle(x)
+				return
+			}
 		}
 		if id.usage > 0 {
 			l.judge(id.spoken, int64(id.walk.Count()), id.usage)

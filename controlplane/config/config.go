@@ -103,6 +103,7 @@ type Timeouts struct {
 	Head         time.Duration // a client's request head
 	FirstEvent   AutoDuration
 	IdleStream   time.Duration
+	Identify     time.Duration // a prompt's tokens, by a worker
 	Request      time.Duration
 	IdleClient   time.Duration
 	IdleNode     time.Duration

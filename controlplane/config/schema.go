@@ -120,6 +120,7 @@ func servingKeys(c *Config) []entry {
 			dur("head", "10s", "a client's request head", &t.Head, 100*time.Millisecond, 10*time.Minute, true),
 			leaf("first_event", "auto", "auto = max(20 s, 3 × predicted)", &t.FirstEvent, autoDuration(100*time.Millisecond, maxDuration), showAuto),
 			dur("idle_stream", "300s", "silence inside an answer", &t.IdleStream, time.Second, maxDuration, true),
+			dur("identify", "500ms", "a worker with a prompt's tokens; then its text counts", &t.Identify, time.Millisecond, time.Minute, false),
 			dur("request", "1800s", "a whole request", &t.Request, time.Second, maxDuration, true),
 			dur("idle_client", "75s", "a client connection between requests", &t.IdleClient, time.Second, maxDuration, true),
 			dur("idle_node", "4s", "a pooled node connection; engines close theirs after 5 s", &t.IdleNode, 100*time.Millisecond, time.Hour, false),

@@ -286,6 +286,11 @@ func (x *Indexer) capacity(slot int) {
 }
 
 func (x *Indexer) obey(c command) {
+	if c.keep {
+		if x.capacities(); !x.isTenant(c.slot, c.generation) {
+			return // it went, and what it had with it
+		}
+	}
 	if x.opt.Forgot != nil {
 		x.opt.Forgot(c.slot)
 	}

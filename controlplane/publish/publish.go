@@ -118,9 +118,15 @@ func modelsOf(s *state.State) []fleet.Model {
 	slots := map[string][]int{}
 	blocks := map[string][]int{}
 	bases := map[string]string{}
+	chains := map[string]string{}
 	for _, n := range s.Nodes {
+		chain := n.BaseModel(s.Settings.Models)
 		for i := range n.Models {
 			id := n.Models[i].ID
+			if other, ok := chains[id]; ok && other != chain {
+				chain = "" // nodes disagree: it counts where it is filed under its own name
+			}
+			chains[id] = chain
 			slots[id] = append(slots[id], n.Slot)
 			blocks[id] = append(blocks[id], n.Sample.BlockTokens)
 			if parent := n.Models[i].Parent; parent != "" && parent != id {
@@ -133,7 +139,7 @@ func modelsOf(s *state.State) []fleet.Model {
 		slices.Sort(slots[name])
 		models = append(models, fleet.Model{
 			Name: name, Aliases: slices.Clone(aliases), Slots: slots[name],
-			UnitTokens: unitOf(blocks[name]), MeanOutput: s.MeanOutput(name), Base: bases[name],
+			UnitTokens: unitOf(blocks[name]), MeanOutput: s.MeanOutput(name), Base: bases[name], Chain: chains[name],
 		})
 	}
 	configured := map[string]bool{}

@@ -53,6 +53,36 @@ func TestBuild(t *testing.T) {
 	}
 }
 
+// One model under two names: what nodes hold of it is filed under one of them,
+// and prompts for the other are looked up there.
+func TestTwoNames(t *testing.T) {
+	s := ready(t, 2)
+	for _, n := range s.Nodes {
+		n.Models = []state.Served{{ID: "m"}, {ID: "other"}, {ID: "tuned", Parent: "m"}}
+	}
+	h := fleet.NewHolder()
+	if err := To(h, s); err != nil {
+		t.Fatal(err)
+	}
+	snap := h.Load()
+	for _, name := range []string{"m", "other", "tuned"} {
+		if m := snap.Models[snap.ModelIndex([]byte(name))]; string(m.ChainBytes) != "m" {
+			t.Errorf("chains of %s begin with %q", name, m.ChainBytes)
+		}
+	}
+	if z := snap.Models[0]; z.ChainName() != "z" {
+		t.Errorf("without nodes: %q", z.ChainName())
+	}
+	s.Nodes[1].Models = []state.Served{{ID: "other"}}
+	if err := To(h, s); err != nil {
+		t.Fatal(err)
+	}
+	snap = h.Load()
+	if m := snap.Models[snap.ModelIndex([]byte("other"))]; m.ChainName() != "other" {
+		t.Errorf("nodes that disagree: %q", m.ChainName())
+	}
+}
+
 // A broken State is refused and the snapshot in force stays.
 func TestInvariants(t *testing.T) {
 	breaks := map[string]func(*state.State, *state.Node){

@@ -161,3 +161,23 @@ func (s *State) Find(name string) *Node {
 }
 
 func byName(n *Node, name string) int { return strings.Compare(n.Spec.Name, name) }
+
+// BaseModel is the model whose prompts a node serves, by the name that the
+// configuration has for it if it has one: an engine can have one model under
+// several names, and adapters of it. What it holds is filed under this name. ""
+// while none is known.
+func (n *Node) BaseModel(configured []ModelSpec) (name string) {
+	for i := range n.Models {
+		if n.Models[i].Parent != "" {
+			continue
+		}
+		id := n.Models[i].ID
+		if slices.ContainsFunc(configured, func(m ModelSpec) bool { return m.Name == id }) {
+			return id
+		}
+		if name == "" {
+			name = id
+		}
+	}
+	return name
+}

@@ -11,12 +11,28 @@ type Model struct {
 	Name       string
 	Aliases    []string
 	NameBytes  []byte  // Name again, made by Seal, for hashing without a copy
+	ChainBytes []byte  // ChainName, likewise
 	Slots      []int   // of nodes that serve it, ascending; whatever their state
 	UnitTokens int     // tokens of one index entry (see the word "unit" in the design)
 	MeanOutput float64 // running mean of output tokens; 0 = none seen yet
 	// Base is the model that this one is an adapter of; "" if it is none. The
 	// chains of an adapter are the base's, with the adapter's name folded in.
 	Base string
+	// Chain is the name that the chains of its prompts start with: its own, or
+	// Base, or the name under which all its nodes report what they hold if they
+	// serve one model under several. "" stands for Base, or Name if that is "".
+	Chain string
+}
+
+// ChainName is the name that the chains of the model's prompts start with.
+func (m *Model) ChainName() string {
+	switch {
+	case m.Chain != "":
+		return m.Chain
+	case m.Base != "":
+		return m.Base
+	}
+	return m.Name
 }
 
 // Snapshot is the fleet at one instant. Immutable after publish.
@@ -70,7 +86,7 @@ func (s *Snapshot) Seal() *Snapshot {
 	}
 	for i := range s.Models {
 		m := &s.Models[i]
-		m.NameBytes = []byte(m.Name)
+		m.NameBytes, m.ChainBytes = []byte(m.Name), []byte(m.ChainName())
 		for _, slot := range m.Slots {
 			if n := s.Nodes[slot]; n != nil && m.Base == "" {
 				n.UnitTokens = m.UnitTokens

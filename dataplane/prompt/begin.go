@@ -55,10 +55,8 @@ func (w *Walk) Begin(form Form, body []byte, found *scan.Result, budgetNs int) V
 		return Verdict{Reason: "the request may have several prompts of token ids"}
 	case form == FormCompletion && found.PromptKind == scan.PromptTokens:
 		return w.given(body, found.Tokens)
-	case form == FormMessages || form == FormResponses:
-		// No engine has a route that names the tokens of such a request, so that
-		// the conversion to a chat could be proved.
-		return Verdict{Reason: "the engine cannot be asked what it makes of this kind of request"}
+	case form.Unprovable() != "":
+		return Verdict{Reason: form.Unprovable()}
 	case w.model.Dialect == nil:
 		return Verdict{Reason: "what the engine makes of requests is not known"}
 	}

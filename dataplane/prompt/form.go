@@ -17,6 +17,15 @@ const (
 	FormResponses              // items of the Responses API
 )
 
+// Unprovable says why no engine can be asked for the tokens of such a request,
+// so that its conversion to a chat could be proved; "" if one can.
+func (f Form) Unprovable() string {
+	if f == FormMessages || f == FormResponses {
+		return "the engine cannot be asked what it makes of this kind of request"
+	}
+	return ""
+}
+
 func (f Form) endpoint() chat.Endpoint { return chat.Endpoint(f - FormChat) }
 
 // Class is what of a request is to be proved of an engine: the features it

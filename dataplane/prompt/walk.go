@@ -279,20 +279,14 @@ func (w *Walk) Estimate() int {
 
 const bytesPerToken = 4
 
-// End lets go of the request: of its body and of all that was borrowed. It
-// reports whether the memory of the walk is small enough to be kept for the
-// next one, which begins with Start.
-func (w *Walk) End() (small bool) {
-	const most = 4 << 20
-	held := cap(w.units)*8 + cap(w.ids)*4 + cap(w.text) + cap(w.cutter.chunks)*64 + cap(w.Rope.Segments)*32 + w.Machine.Held()
-	if held > most {
-		return false
-	}
+// End lets go of the request: of its body and of all that was borrowed. The next
+// walk begins with Start. It returns how much memory the Walk keeps for it.
+func (w *Walk) End() (keptBytes int) {
 	w.Machine.Reset()
 	clear(w.Rope.Segments[:cap(w.Rope.Segments)])
 	w.Rope.Reset()
 	w.input, w.before, w.after = chat.Input{}, nil, nil
-	return true
+	return cap(w.units)*8 + cap(w.ids)*4 + cap(w.text) + cap(w.cutter.chunks)*64 + cap(w.Rope.Segments)*32 + w.Machine.Held()
 }
 
 // AppendLeading appends the prompt's first ids, at most so many. found is that
