@@ -67,6 +67,7 @@ type Totals struct {
 	NotesDropped  uint64
 
 	Identifying    int   // prompts whose tokens, units and text are held
+	WithWorkers    int   // of them, waiting for a worker or with one
 	EvidenceBytes  int64 // of bodies held beside them, in case that their tokens were counted wrongly
 	Clients        int64
 	NodeIdle       int
@@ -259,6 +260,7 @@ func (t *Totals) add(l *loop) {
 	t.BudgetEmpty += o.budgetEmpty
 	t.Pauses += l.pauses
 	t.Identifying += l.identifying
+	t.WithWorkers += l.withWorkers
 	t.EvidenceBytes += int64(l.evidenceBytes)
 	t.NodeIdle += l.pool.Idle()
 	for name, n := range o.nodes {

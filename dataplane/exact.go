@@ -253,6 +253,14 @@ func (x *exchange) counted() int {
 	return id.walk.Count()
 }
 
+// settleBegun settles x if its answer has begun: for a stream with its first
+// event, which still has something to say of the prompt.
+func (l *loop) settleBegun(x *exchange) {
+	if x.began && (!x.resp.EventStream || x.firstEventNs != 0) {
+		l.settle(x)
+	}
+}
+
 // settle lets go of what only another try would need, for an answer has begun to
 // go to the client: it may go on for minutes, and there are many. Left are the
 // prompt's length and, within a bound, the body: evidence, in case that the
@@ -274,7 +282,9 @@ func (l *loop) settle(x *exchange) {
 		l.evidenceBytes += x.evidence
 		return
 	}
-	l.spareBody(x.data)
+	if !x.lent {
+		l.spareBody(x.data)
+	}
 	x.data, x.bodyGone = nil, true
 }
 

@@ -40,6 +40,7 @@ type loop struct {
 	spares        [][]byte        // empty buffers for bodies
 	identities    []*identity     // free list
 	identityBytes int             // of what is in it
+	withWorkers   int             // of them, waiting for a worker or with one
 	identifying   int             // identities in use
 	evidenceBytes int             // of bodies kept by exchanges that are settled
 	out           []byte          // scratch of one write

@@ -196,9 +196,7 @@ func (l *loop) sendHead(x *exchange, body []byte) bool {
 	x.clientKeep = o.KeepAlive && !o.MustClose(&x.resp)
 	o.KeepAlive = x.clientKeep
 	x.began, x.phase = true, phRelaying
-	if !x.resp.EventStream || x.firstEventNs != 0 {
-		l.settle(x)
-	}
+	l.settleBegun(x)
 	l.out = wire.AppendResponseHead(l.out[:0], x.respHead, &x.resp, &o)
 	if x.unchunks() {
 		l.out = appendUnchunked(l.out, body)
@@ -266,9 +264,7 @@ func (l *loop) events(x *exchange) {
 		x.prefillDone()
 		l.firstEvent(x)
 		l.noteFirst(x)
-		if x.began {
-			l.settle(x)
-		}
+		l.settleBegun(x)
 	} else {
 		l.nextEvent(x)
 	}

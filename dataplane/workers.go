@@ -83,6 +83,7 @@ func (l *loop) hand(id *identity, what job) bool {
 	id.out, id.job = true, what
 	select {
 	case l.d.workers.queue <- queuedWork{l, id}:
+		l.withWorkers++
 		return true
 	default:
 		id.out = false
@@ -102,23 +103,18 @@ func (l *loop) give(id *identity) {
 // identified runs on the loop when a worker is done.
 func (l *loop) identified(id *identity) {
 	id.out = false
+	l.withWorkers--
 	x := id.x
 	switch {
-	case id.job == jobMatch && x != nil:
-		l.route(x)
-	case id.job == jobFinish:
-		if x != nil {
-			l.noteRest(x)
-			if x.began {
-				l.settle(x)
-				return
-			}
-		}
-		if id.usage > 0 {
+	case x != nil && id.job == jobMatch:
+		l.route(x) // which may drop it, and even give it to another request
+	case x != nil:
+		l.noteRest(x)
+		l.settleBegun(x)
+	default: // its request has ended
+		if id.job == jobFinish && id.usage > 0 {
 			l.judge(id.spoken, int64(id.walk.Count()), id.usage)
 		}
-	}
-	if id.x == nil {
 		l.freeIdentity(id)
 	}
 }

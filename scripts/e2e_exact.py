@@ -191,11 +191,12 @@ class Check:
         began = time.monotonic()
         removed = self.removed()
         with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-            sent = 0
-            while sent < requests or until and not until():
+            sent, enough = 0, False
+            while sent < requests or not enough:
                 for task in [pool.submit(self.ask, phase) for _ in range(at_once)]:
                     task.result()
                 sent += at_once
+                enough = until is None or until()
         phase.seconds += time.monotonic() - began
         phase.evicted += int(self.removed() - removed)
 

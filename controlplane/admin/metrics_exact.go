@@ -21,6 +21,7 @@ var (
 	descMemoEvicted = desc("memo_evictions_total", "Remembered texts that gave way.", "memo")
 	descUsage       = desc("prompt_length_checks_total", "Prompts whose tokens were counted by the engine as well.", "result")
 	descHeld        = desc("identified_prompts", "Prompts whose tokens are held: their answers have not begun, or a worker counts the rest.")
+	descWorkQueue   = desc("identify_queue", "Prompts that wait for a worker or are with one.")
 	descEvidence    = desc("evidence_bytes", "Bodies held until their answer's end in case that the engine has counted otherwise.")
 	descWorkFull    = desc("identify_overflows_total", "Prompts routed by their text because too many waited for a worker.")
 )
@@ -81,5 +82,6 @@ func (c *collector) texts(m maker, t *dataplane.Totals) {
 	m.counter(descUsage, float64(t.UsageWrong), "different")
 	m.counter(descWorkFull, float64(t.WorkFull))
 	m.gauge(descHeld, float64(t.Identifying))
+	m.gauge(descWorkQueue, float64(t.WithWorkers))
 	m.gauge(descEvidence, float64(t.EvidenceBytes))
 }

@@ -72,7 +72,7 @@ var every = map[string]string{
 	"memo_evictions_total":         "memo",
 	"prompt_length_checks_total":   "result",
 	"identify_overflows_total":     "",
-	"identified_prompts":           "", "evidence_bytes": "",
+	"identified_prompts":           "", "evidence_bytes": "", "identify_queue": "",
 }
 
 func TestMetrics(t *testing.T) {

@@ -80,7 +80,7 @@ func (p *Prover) disagreed(ctx context.Context, d *dataplane.Disagreement) {
 		n.demoted |= 1 << d.Class
 		return
 	}
-	if len(d.Body) <= maxSuspects && d.Model == n.Model {
+	if len(d.Body) > 0 && len(d.Body) <= maxSuspects && d.Model == n.Model {
 		n.suspects[d.Class] = suspect{d.Class, d.Form, d.Body}
 	}
 	p.demote(n, d.Class)
@@ -90,8 +90,14 @@ func (p *Prover) disagreed(ctx context.Context, d *dataplane.Disagreement) {
 
 // explain says what the engine makes of a prompt that it has counted otherwise.
 func (p *Prover) explain(ctx context.Context, n *Node, m *prompt.Model, d *dataplane.Disagreement) {
-	_, reason, err := p.disagrees(ctx, n, m, d.Form, d.Body)
+	var reason string
+	var err error
+	if len(d.Body) > 0 {
+		_, reason, err = p.disagrees(ctx, n, m, d.Form, d.Body)
+	}
 	switch {
+	case len(d.Body) == 0:
+		reason = "its body was too long to be kept until the engine had counted it"
 	case err != nil:
 		reason = "the engine could not be asked: " + err.Error()
 	case reason == "":

@@ -13,6 +13,8 @@ const (
 	// maxInterned bounds the names that a Decoder remembers, and their length.
 	maxInterned      = 4096
 	maxInternedBytes = 256
+	// keptBatchBytes is the most that a Decoder keeps for the next batch.
+	keptBatchBytes = 16 << 20
 )
 
 // Decoder reads batches. Its zero value is ready; one goroutine uses it. Once
@@ -37,6 +39,9 @@ type Decoder struct {
 //
 // The result is the Decoder's and valid until the next call.
 func (d *Decoder) Decode(payload []byte) (*Batch, error) {
+	if d.own.bytes() > keptBatchBytes {
+		d.own = Batch{}
+	}
 	err := d.DecodeInto(&d.own, payload)
 	return &d.own, err
 }

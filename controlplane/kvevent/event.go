@@ -1,5 +1,7 @@
 package kvevent
 
+import "unsafe"
+
 // Kind tells what an Event is about.
 type Kind uint8
 
@@ -130,4 +132,9 @@ func (b *Batch) link() {
 		e.extra = b.extra[s.extra[0]:s.extra[1]:s.extra[1]]
 		e.ends = b.ends[s.ends[0]:s.ends[1]:s.ends[1]]
 	}
+}
+
+// bytes is about how much memory the batch keeps.
+func (b *Batch) bytes() int {
+	return cap(b.hashes)*8 + cap(b.tokens)*4 + cap(b.extra) + cap(b.ends)*8 + cap(b.Events)*int(unsafe.Sizeof(Event{})+unsafe.Sizeof(span{}))
 }

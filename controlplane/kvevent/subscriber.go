@@ -54,6 +54,13 @@ type refusals struct {
 	last  error
 }
 
+// forgive forgets why the last one was refused: it was another connection's.
+func (s *Subscriber) forgive() {
+	s.refused.mu.Lock()
+	defer s.refused.mu.Unlock()
+	s.refused.last = nil
+}
+
 // refuse counts a payload that is no batch. It is passed over: to ask for it
 // again would bring the same bytes.
 func (s *Subscriber) refuse(err error) {
@@ -268,6 +275,7 @@ func (s *Subscriber) connected() (number uint64) {
 	s.conns++
 	if s.current == 0 {
 		s.current, s.subErr = s.conns, nil
+		s.forgive()
 		s.stream.Connected(s.now())
 	}
 	return s.conns
@@ -299,6 +307,7 @@ func (s *Subscriber) live(number uint64, frames [][]byte) {
 			s.stream.Lost(now)
 		}
 		s.current, s.subErr = number, nil
+		s.forgive()
 		s.stream.Connected(now)
 	}
 	s.stream.Live(now, seq, payload)

@@ -177,10 +177,16 @@ func (t *Tracker) stored(e *Event) Reason {
 	return reasons
 }
 
+// keptParts is the most units that are kept the memory of for the next run: a
+// prompt of a million tokens.
+const keptParts = 1 << 16
+
 // placeRun puts a run into the index whose blocks are whole units.
 func (t *Tracker) placeRun(e *Event, own prefix.Hash, again bool) Reason {
 	unit := t.opt.UnitTokens
-	t.parts = t.parts[:0]
+	if t.parts = t.parts[:0]; cap(t.parts) > keptParts {
+		t.parts = nil
+	}
 	for i := range e.Hashes {
 		extra := e.Extra(i)
 		for tokens := e.block(i); len(tokens) > 0; tokens, extra = tokens[unit:], nil {

@@ -120,9 +120,9 @@ func modelsOf(s *state.State) []fleet.Model {
 	bases := map[string]string{}
 	chains := map[string]string{}
 	for _, n := range s.Nodes {
-		chain := n.BaseModel(s.Settings.Models)
+		base := n.BaseModel(s.Settings.Models)
 		for i := range n.Models {
-			id := n.Models[i].ID
+			id, chain := n.Models[i].ID, base
 			if other, ok := chains[id]; ok && other != chain {
 				chain = "" // nodes disagree: it counts where it is filed under its own name
 			}

@@ -73,6 +73,17 @@ func TestTwoNames(t *testing.T) {
 	if z := snap.Models[0]; z.ChainName() != "z" {
 		t.Errorf("without nodes: %q", z.ChainName())
 	}
+	s.Nodes[0].Models = []state.Served{{ID: "other"}, {ID: "shared"}}
+	s.Nodes[1].Models = []state.Served{{ID: "m"}, {ID: "shared"}, {ID: "third"}}
+	if err := To(h, s); err != nil {
+		t.Fatal(err)
+	}
+	snap = h.Load()
+	for name, want := range map[string]string{"shared": "shared", "third": "m"} { // the nodes disagree on one
+		if m := snap.Models[snap.ModelIndex([]byte(name))]; m.ChainName() != want {
+			t.Errorf("chains of %s begin with %q, want %q", name, m.ChainName(), want)
+		}
+	}
 	s.Nodes[1].Models = []state.Served{{ID: "other"}}
 	if err := To(h, s); err != nil {
 		t.Fatal(err)
