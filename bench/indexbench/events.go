@@ -28,10 +28,10 @@ func (m *measurement) events() error {
 			f.store(node, k/chainBlocks)
 		}
 	}
-	if err := m.print(f.result("events: store, until all nodes are full")); err != nil {
+	if err := m.print(f.stored.result("events: store, until all nodes are full")); err != nil {
 		return err
 	}
-	f.stored, f.took = 0, 0
+	f.stored, f.removed = cost{}, cost{}
 	start := time.Now()
 	for k := f.perNode(); time.Since(start) < time.Duration(m.Runs)*m.Duration; k++ {
 		for node := range m.Nodes {
@@ -39,7 +39,10 @@ func (m *measurement) events() error {
 			f.store(node, k)
 		}
 	}
-	return m.print(f.result("events: store and remove"))
+	if err := m.print(f.stored.result("events: store, at nodes that remove as much")); err != nil {
+		return err
+	}
+	return m.print(f.removed.result("events: remove, at nodes that store as much"))
 }
 
 // eventFleet makes up events: like Contents, with tokens.
@@ -50,20 +53,32 @@ type eventFleet struct {
 	batch         kvevent.Batch
 	names         [chainBlocks]uint64
 	tokens        [chainBlocks * blockTokens]uint32
-	stored        int
-	took          time.Duration
+	stored        cost
+	removed       cost
+}
+
+// cost is what so many blocks took.
+type cost struct {
+	blocks int
+	took   time.Duration
+}
+
+func (c *cost) result(subject string) Result {
+	ns := float64(c.took.Nanoseconds()) / float64(c.blocks)
+	return Result{Subject: subject, NsPerOp: ns, BlocksPerS: 1e9 / ns}
 }
 
 // perNode is how many chains a node holds.
 func (f *eventFleet) perNode() int { return (f.Blocks + chainBlocks - 1) / chainBlocks }
 
-// name is the k-th chain's seed: of three one is held by eight nodes, one by two,
+// seed is that of a chain of a node: of three one is held by eight nodes, one by two,
 // one by one.
 func (f *eventFleet) seed(node, chain int) uint64 {
 	holders := [...]int{8, 2, 1}[chain%3]
 	return mix(uint64(node/holders)<<8|uint64(holders)) + uint64(chain)<<20
 }
 
+// name makes the names of a chain's blocks.
 func (f *eventFleet) name(node int, seed uint64) {
 	for i := range f.names {
 		f.names[i] = block(node, mix(seed+uint64(i)))
@@ -76,26 +91,21 @@ func (f *eventFleet) store(node, chain int) {
 	for i := range f.tokens {
 		f.tokens[i] = uint32(mix(seed+uint64(i)) % 128_000)
 	}
-	f.apply(node, kvevent.Event{
+	f.apply(&f.stored, node, kvevent.Event{
 		Kind: kvevent.Stored, Merged: 1, Group: kvevent.NotSaid, BlockTokens: blockTokens,
 		Hashes: f.names[:], Tokens: f.tokens[:],
 	})
-	f.stored += chainBlocks
 }
 
 func (f *eventFleet) remove(node, chain int) {
 	f.name(node, f.seed(node, chain))
-	f.apply(node, kvevent.Event{Kind: kvevent.Removed, Merged: 1, Group: kvevent.NotSaid, Hashes: f.names[:]})
+	f.apply(&f.removed, node, kvevent.Event{Kind: kvevent.Removed, Merged: 1, Group: kvevent.NotSaid, Hashes: f.names[:]})
 }
 
-func (f *eventFleet) apply(node int, e kvevent.Event) {
+func (f *eventFleet) apply(c *cost, node int, e kvevent.Event) {
 	f.batch.Events = append(f.batch.Events[:0], e)
 	start := cpuTime()
 	f.trackers[node].Apply(&f.batch)
-	f.took += cpuTime() - start
-}
-
-func (f *eventFleet) result(subject string) Result {
-	ns := float64(f.took.Nanoseconds()) / float64(f.stored)
-	return Result{Subject: subject, NsPerOp: ns, BlocksPerS: 1e9 / ns}
+	c.took += cpuTime() - start
+	c.blocks += chainBlocks
 }

@@ -27,7 +27,7 @@ func TestMeasure(t *testing.T) {
 			t.Fatalf("%+v: %v", r, err)
 		}
 	}
-	if lines != 10 {
+	if lines != 11 {
 		t.Errorf("%d results", lines)
 	}
 	if err := Measure(t.Context(), Options{Nodes: 3}, &out); err == nil || !strings.Contains(err.Error(), "want 64") {

@@ -247,10 +247,12 @@ func (t *ids) fill(used []uint8, key uint64, e uint32) {
 // expect asks for the keys of the entries.
 func (b *idBucket) expect(keys keyed) {
 	var l lines
+	n := 0
 	for i := range idEntries {
 		if e := b.entry(i); e != 0 {
-			l[i] = keys.line(e & idMask)
+			l[n%batch] = keys.line(e & idMask)
+			n++
 		}
 	}
-	prefetch(&l)
+	prefetch(&l, n)
 }

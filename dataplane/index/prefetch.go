@@ -4,13 +4,13 @@ package index
 
 import "unsafe"
 
-// lines are addresses of cache lines that will be needed soon. Those that stay
-// nil are passed over.
+// lines are addresses of cache lines that will be needed soon.
 type lines [batch]unsafe.Pointer
 
-// prefetch asks for the lines and does not wait for them, as a load would: a
-// processor retires loads in order, so a few that miss its caches fill its
-// window and what follows them no longer runs ahead.
+// prefetch asks for the first n lines, at most all, and does not wait for them,
+// as a load would: a processor retires loads in order, so a few that miss its
+// caches fill its window and what follows them no longer runs ahead. A line may
+// be nil; that costs as much as another.
 //
 //go:noescape
-func prefetch(l *lines)
+func prefetch(l *lines, n int)

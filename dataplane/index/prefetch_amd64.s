@@ -2,39 +2,19 @@
 
 #include "textflag.h"
 
-// func prefetch(l *lines)
-TEXT ·prefetch(SB), NOSPLIT, $0-8
+// func prefetch(l *lines, n int)
+TEXT ·prefetch(SB), NOSPLIT, $0-16
 	MOVQ l+0(FP), AX
-	MOVQ 0(AX), CX
+	MOVQ n+8(FP), BX
+	LEAQ (AX)(BX*8), BX
+	JMP  check
+
+next:
+	MOVQ (AX), CX
 	PREFETCHT0 (CX)
-	MOVQ 8(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 16(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 24(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 32(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 40(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 48(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 56(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 64(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 72(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 80(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 88(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 96(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 104(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 112(AX), CX
-	PREFETCHT0 (CX)
-	MOVQ 120(AX), CX
-	PREFETCHT0 (CX)
+	ADDQ $8, AX
+
+check:
+	CMPQ AX, BX
+	JLT  next
 	RET

@@ -2,31 +2,18 @@
 
 #include "textflag.h"
 
-// func prefetch(l *lines)
-TEXT ·prefetch(SB), NOSPLIT, $0-8
+// func prefetch(l *lines, n int)
+TEXT ·prefetch(SB), NOSPLIT, $0-16
 	MOVD l+0(FP), R0
-	LDP 0(R0), (R1, R2)
-	PRFM (R1), PLDL1KEEP
+	MOVD n+8(FP), R1
+	ADD  R1<<3, R0, R1
+	JMP  check
+
+next:
+	MOVD.P 8(R0), R2
 	PRFM (R2), PLDL1KEEP
-	LDP 16(R0), (R1, R2)
-	PRFM (R1), PLDL1KEEP
-	PRFM (R2), PLDL1KEEP
-	LDP 32(R0), (R1, R2)
-	PRFM (R1), PLDL1KEEP
-	PRFM (R2), PLDL1KEEP
-	LDP 48(R0), (R1, R2)
-	PRFM (R1), PLDL1KEEP
-	PRFM (R2), PLDL1KEEP
-	LDP 64(R0), (R1, R2)
-	PRFM (R1), PLDL1KEEP
-	PRFM (R2), PLDL1KEEP
-	LDP 80(R0), (R1, R2)
-	PRFM (R1), PLDL1KEEP
-	PRFM (R2), PLDL1KEEP
-	LDP 96(R0), (R1, R2)
-	PRFM (R1), PLDL1KEEP
-	PRFM (R2), PLDL1KEEP
-	LDP 112(R0), (R1, R2)
-	PRFM (R1), PLDL1KEEP
-	PRFM (R2), PLDL1KEEP
+
+check:
+	CMP R1, R0
+	BLO next
 	RET

@@ -7,4 +7,4 @@ import "unsafe"
 // lines are addresses of cache lines that will be needed soon.
 type lines [batch]unsafe.Pointer
 
-func prefetch(*lines) {}
+func prefetch(*lines, int) {}

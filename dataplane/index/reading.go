@@ -144,7 +144,7 @@ func (x *Index) run(hashes []prefix.Hash, last *reading) (n int) {
 		p.in, p.word = &seg.buckets[b], key<<refBits|last.ref
 		l[i%batch] = unsafe.Pointer(p.in)
 	}
-	prefetch(&l)
+	prefetch(&l, len(hashes))
 	for i, h := range hashes {
 		p := &ahead[i%batch]
 		// All words are compared without a branch, for where a unit stands in its

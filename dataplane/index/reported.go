@@ -98,15 +98,17 @@ func (w *Writer) expect(r *reported, blocks []uint64, units []prefix.Hash, from,
 	}
 	each := len(units) / len(blocks)
 	var names, words, rest lines
-	for i, block := range blocks[from:min(from+step, len(blocks))] {
+	blocks = blocks[from:min(from+step, len(blocks))]
+	for i, block := range blocks {
 		names[i%batch] = r.blocks.line(block)
 	}
-	prefetch(&names)
-	for i, u := range units[from*each : min(from*each+batch, len(units))] {
+	prefetch(&names, len(blocks))
+	units = units[from*each : min(from*each+batch, len(units))]
+	for i, u := range units {
 		words[i%batch], rest[i%batch] = w.x.table.lines(spread(u))
 	}
-	prefetch(&words)
-	prefetch(&rest)
+	prefetch(&words, len(units))
+	prefetch(&rest, len(units))
 }
 
 // store adds a block that the tier has not, if there is room for it.
@@ -242,28 +244,31 @@ func (p *removal) part(i int) []uint64 {
 
 func (p *removal) expectNames(r *reported, i int) {
 	var l lines
-	for j, block := range p.part(i) {
+	blocks := p.part(i)
+	for j, block := range blocks {
 		l[j%batch] = r.blocks.line(block)
 	}
-	prefetch(&l)
+	prefetch(&l, len(blocks))
 }
 
 func (p *removal) expectEntries(w *Writer, r *reported, i int) {
 	var l lines
-	for j, block := range p.part(i) {
+	blocks := p.part(i)
+	for j, block := range blocks {
 		e := w.pool.at(r.blocks.guess(block))
 		p.entries[i%2][j%batch] = e
 		l[j%batch] = unsafe.Pointer(e)
 	}
-	prefetch(&l)
+	prefetch(&l, len(blocks))
 }
 
 func (p *removal) expectWords(w *Writer, i int) {
 	var l lines
-	for j := range p.part(i) {
+	blocks := p.part(i)
+	for j := range blocks {
 		l[j%batch], _ = w.x.table.lines(p.entries[i%2][j%batch].key())
 	}
-	prefetch(&l)
+	prefetch(&l, len(blocks))
 }
 
 // remove takes one copy of a block, if it is known.
