@@ -270,7 +270,7 @@ func (l *loop) settle(x *exchange) {
 		if id.out { // for the rest of the prompt; identified comes back here
 			return
 		}
-		x.tokens, x.claim = x.counted(), claim{id.model, id.verdict.Class, x.node.Name, x.node.Generation, nil, id.form}
+		x.tokens, x.claim = x.counted(), id.claim(x.node, nil)
 		l.dropIdentity(x)
 	}
 	x.prefixed, x.units = len(x.units) > 0, nil
@@ -306,6 +306,11 @@ type claim struct {
 	form       prompt.Form
 }
 
+// claim is what the router says of the prompt at a node.
+func (id *identity) claim(n *fleet.Node, body []byte) claim {
+	return claim{id.model, id.verdict.Class, n.Name, n.Generation, body, id.form}
+}
+
 // checkUsage compares the prompt's length with what the engine has counted. A
 // node where the class is not exact proves nothing about it.
 func (l *loop) checkUsage(x *exchange) {
@@ -313,7 +318,7 @@ func (l *loop) checkUsage(x *exchange) {
 		l.settle(x)
 	}
 	if id := x.ident; id != nil { // the walk is the worker's
-		x.claim = claim{id.model, id.verdict.Class, x.node.Name, x.node.Generation, id.body, id.form}
+		x.claim = id.claim(x.node, id.body)
 	} else {
 		x.claim.body = x.data
 	}

@@ -40,8 +40,8 @@ type loop struct {
 	spares        [][]byte        // empty buffers for bodies
 	identities    []*identity     // free list
 	identityBytes int             // of what is in it
-	withWorkers   int             // of them, waiting for a worker or with one
 	identifying   int             // identities in use
+	withWorkers   int             // of them, waiting for a worker or with one
 	evidenceBytes int             // of bodies kept by exchanges that are settled
 	out           []byte          // scratch of one write
 	source        []byte          // scratch of X-Forwarded-For

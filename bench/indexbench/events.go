@@ -3,6 +3,7 @@ package indexbench
 import (
 	"time"
 
+	"warmpath/bench/machine"
 	"warmpath/controlplane/kvevent"
 	"warmpath/dataplane/index"
 )
@@ -104,8 +105,8 @@ func (f *eventFleet) remove(node, chain int) {
 
 func (f *eventFleet) apply(c *cost, node int, e kvevent.Event) {
 	f.batch.Events = append(f.batch.Events[:0], e)
-	start := cpuTime()
+	start := machine.CPUTime()
 	f.trackers[node].Apply(&f.batch)
-	c.took += cpuTime() - start
+	c.took += machine.CPUTime() - start
 	c.blocks += chainBlocks
 }

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"warmpath/bench/machine"
 	"warmpath/dataplane/index"
 	"warmpath/dataplane/prefix"
@@ -108,15 +106,6 @@ func (m *measurement) print(r Result) error {
 	return m.encoder.Encode(r)
 }
 
-// cpuTime is what the calling thread has used so far.
-func cpuTime() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-		panic("BUG: indexbench: no clock of threads: " + err.Error())
-	}
-	return time.Duration(t.Nano())
-}
-
 // heapBytes returns what is allocated and in use.
 func heapBytes() uint64 {
 	runtime.GC()
@@ -136,9 +125,9 @@ func mallocsSoFar() uint64 {
 func (m *measurement) fill() error {
 	m.contents = NewContents(m.index.Writer(), m.Nodes, m.Blocks)
 	before := heapBytes()
-	start := cpuTime()
+	start := machine.CPUTime()
 	m.contents.Fill()
-	took := cpuTime() - start
+	took := machine.CPUTime() - start
 	after := heapBytes()
 	blocks := float64(m.Nodes) * float64(m.Blocks)
 	return m.print(Result{
@@ -178,11 +167,11 @@ func (m *measurement) repeat(f func() int) Result {
 	total := 0
 	runs, steal := machine.Quiet(m.Runs, func() float64 {
 		ops := 0
-		before, start := mallocsSoFar(), cpuTime()
+		before, start := mallocsSoFar(), machine.CPUTime()
 		for end := time.Now().Add(m.Duration); time.Now().Before(end); {
 			ops += f()
 		}
-		ns := float64(cpuTime()-start) / float64(ops)
+		ns := float64(machine.CPUTime()-start) / float64(ops)
 		mallocs += mallocsSoFar() - before
 		total += ops
 		return ns
@@ -259,13 +248,13 @@ func (m *measurement) readers() error {
 		close(stop)
 		wg.Wait()
 	}
-	rest := median(idle[1])
-	if err := m.print(Result{Subject: "match 512 units, writer at rest", NsPerOp: median(idle[0]), P99Ns: rest}); err != nil {
+	rest := machine.Median(idle[1])
+	if err := m.print(Result{Subject: "match 512 units, writer at rest", NsPerOp: machine.Median(idle[0]), P99Ns: rest}); err != nil {
 		return err
 	}
 	return m.print(Result{
-		Subject: "match 512 units, writer at full rate", NsPerOp: median(busy[0]), P99Ns: median(busy[1]),
-		P99OverIdle: median(busy[1]) / rest,
+		Subject: "match 512 units, writer at full rate", NsPerOp: machine.Median(busy[0]), P99Ns: machine.Median(busy[1]),
+		P99OverIdle: machine.Median(busy[1]) / rest,
 	})
 }
 
@@ -279,9 +268,4 @@ func (m *measurement) look(chain []prefix.Hash, live *index.SlotSet) (p50, p99 f
 	}
 	slices.Sort(took)
 	return took[len(took)/2], took[len(took)*99/100]
-}
-
-func median(all []float64) float64 {
-	slices.Sort(all)
-	return all[len(all)/2]
 }

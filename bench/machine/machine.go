@@ -4,9 +4,12 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Meter measures from its Start on.
@@ -56,6 +59,22 @@ func Quiet(runs int, measure func() float64) (results []float64, stealPercent fl
 		return noisy, noise
 	}
 	return results, stealPercent
+}
+
+// Median sorts the results of at least one run and returns the middle one.
+func Median(results []float64) float64 {
+	slices.Sort(results)
+	return results[len(results)/2]
+}
+
+// CPUTime is what the calling thread has used so far: it must be locked to its
+// goroutine. Time that was stolen counts.
+func CPUTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		panic("BUG: machine: no clock of threads: " + err.Error())
+	}
+	return time.Duration(t.Nano())
 }
 
 // stolen is the time of all processors together, in hundredths of a second

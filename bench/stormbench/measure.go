@@ -233,8 +233,8 @@ func (m *measurement) summary(runs []Run) Summary {
 		s.StealMost = max(s.StealMost, calm.Steal, wild.Steal)
 		s.IndexBytesMost = max(s.IndexBytesMost, calm.IndexBytes, wild.IndexBytes)
 	}
-	s.RoutingP99Rest, s.RoutingP99Storm, s.RoutingP99Growth = median(rest), median(stormy), median(growth)
-	s.AnswerP99Rest, s.AnswerP99Storm, s.BlocksPerS = median(answers), median(stormyAnswers), median(blocks)
+	s.RoutingP99Rest, s.RoutingP99Storm, s.RoutingP99Growth = machine.Median(rest), machine.Median(stormy), machine.Median(growth)
+	s.AnswerP99Rest, s.AnswerP99Storm, s.BlocksPerS = machine.Median(answers), machine.Median(stormyAnswers), machine.Median(blocks)
 	return s
 }
 
@@ -245,9 +245,4 @@ func micros(seconds []float64, q float64) float64 {
 	}
 	slices.Sort(seconds)
 	return math.Round(seconds[int(q*float64(len(seconds)-1))]*1e7) / 10
-}
-
-func median(all []float64) float64 {
-	slices.Sort(all)
-	return all[len(all)/2]
 }

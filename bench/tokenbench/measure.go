@@ -12,8 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"warmpath/bench/machine"
 	"warmpath/controlplane/exact"
 	"warmpath/dataplane/tokenize"
@@ -173,9 +171,9 @@ func (m *measurement) run(prepare func(), op func() int, duration time.Duration)
 		} else if ops == 0 {
 			runtime.ReadMemStats(&before)
 		}
-		start := cpuTime()
+		start := machine.CPUTime()
 		op()
-		spent += cpuTime() - start
+		spent += machine.CPUTime() - start
 		ops++
 		if prepare != nil {
 			runtime.ReadMemStats(&after)
@@ -187,13 +185,4 @@ func (m *measurement) run(prepare func(), op func() int, duration time.Duration)
 		mallocs = after.Mallocs - before.Mallocs
 	}
 	return float64(spent.Nanoseconds()) / float64(ops), float64(mallocs*10/uint64(ops)) / 10
-}
-
-// cpuTime is what the calling thread has used so far.
-func cpuTime() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-		panic("BUG: tokenbench: no clock of threads: " + err.Error())
-	}
-	return time.Duration(t.Nano())
 }

@@ -326,9 +326,14 @@ func lastTwo(frames [][]byte) (seq uint64, payload []byte, ok bool) {
 // outlet is how the stream acts. Its methods are called with the lock held.
 type outlet struct{ s *Subscriber }
 
+// step delivers d, or takes its payload back.
 func (o outlet) step(d Delivery) bool {
 	d.Node, d.Rank, d.Trust, d.from = o.s.source.Node, o.s.source.Rank, o.s.stream.status.Trust, o.s
-	return o.s.deliver(d)
+	if o.s.deliver(d) {
+		return true
+	}
+	d.Release()
+	return false
 }
 
 // Apply delivers a copy of the payload.
@@ -339,13 +344,7 @@ func (o outlet) Apply(seq uint64, payload []byte) bool {
 	default:
 		own = make([]byte, 0, len(payload))
 	}
-	d := Delivery{Payload: append(own, payload...), Seq: seq}
-	if !o.step(d) {
-		d.from = o.s
-		d.Release()
-		return false
-	}
-	return true
+	return o.step(Delivery{Payload: append(own, payload...), Seq: seq})
 }
 
 func (o outlet) Clear() bool        { return o.step(Delivery{Clear: true}) }

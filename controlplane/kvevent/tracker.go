@@ -169,6 +169,7 @@ func (t *Tracker) stored(e *Event) Reason {
 		return t.placeRun(e, own, again)
 	}
 	for i := range e.Hashes {
+		t.parts = t.parts[:0]
 		own = t.units(own, e.block(i), e.Extra(i))
 		if !t.place(e.Medium.tier(), e.Hashes[i:i+1], own, again) {
 			return NoRoom
@@ -183,16 +184,11 @@ const keptParts = 1 << 16
 
 // placeRun puts a run into the index whose blocks are whole units.
 func (t *Tracker) placeRun(e *Event, own prefix.Hash, again bool) Reason {
-	unit := t.opt.UnitTokens
 	if t.parts = t.parts[:0]; cap(t.parts) > keptParts {
 		t.parts = nil
 	}
 	for i := range e.Hashes {
-		extra := e.Extra(i)
-		for tokens := e.block(i); len(tokens) > 0; tokens, extra = tokens[unit:], nil {
-			own = prefix.NextUnit(own, tokens[:unit], extra)
-			t.parts = append(t.parts, own)
-		}
+		own = t.units(own, e.block(i), e.Extra(i))
 	}
 	known, replaced := t.to.StoredRun(t.opt.Slot, e.Medium.tier(), e.Hashes, t.parts, again)
 	t.counts.Replaced += uint64(replaced)
@@ -232,15 +228,14 @@ func (t *Tracker) announced(e *Event) bool {
 	return known
 }
 
-// units adds a block's tokens to the chain: t.parts are the units it
-// completes, t.pending what is left. It returns the last whole unit's hash.
+// units adds a block's tokens to the chain: the units it completes go behind
+// t.parts, t.pending is what is left. It returns the last whole unit's hash.
 //
 // Extra keys belong to the first unit of a block. Where the block starts or
 // ends inside a unit they are folded in front of it, which nothing but other
 // blocks of the same engine has to match.
 func (t *Tracker) units(own prefix.Hash, tokens []uint32, extra []byte) prefix.Hash {
 	unit := t.opt.UnitTokens
-	t.parts = t.parts[:0]
 	if len(extra) > 0 && (len(t.pending) > 0 || len(tokens) < unit) {
 		own, extra = prefix.NextUnit(own, nil, extra), nil
 	}
