@@ -1,52 +1,69 @@
 package dataplane
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
+
+	"warmpath/dataplane/eventloop"
 )
 
 const (
 	refusedAtOnce    = 64 // connections beyond the cap that get an answer; more are closed
 	acceptBackoffMin = 5 * time.Millisecond
 	acceptBackoffMax = time.Second
-	scarceBelow      = 64                   // descriptors left: each connection is then handed over by itself
 	acceptHealed     = 2 * acceptBackoffMax // without a failure
 )
 
 // acceptor takes client connections from the listener and hands each to the
-// loop with the fewest. The listener is ours and not gnet's, because an accept
-// error (EMFILE, ENFILE, ENOBUFS, ENOMEM) ends a gnet engine and must not end
-// us: the connection waits in the kernel's queue until descriptors are back.
+// loop with the fewest. An accept error (EMFILE, ENFILE, ENOBUFS, ENOMEM) ends
+// nothing: the connection waits in the kernel's queue until there is room again.
 type acceptor struct {
-	d        *Dataplane
-	once     sync.Once
-	onTheWay sync.WaitGroup // connections being handed to loops
-	quit     chan struct{}
-	failed   atomic.Uint64 // accepts that failed, and hand-overs
-	refused  atomic.Uint64 // beyond the cap
-	starved  atomic.Bool
-	heal     *time.Timer
+	d       *Dataplane
+	file    *os.File        // the listener's socket
+	raw     syscall.RawConn // … to wait for
+	once    sync.Once
+	quit    chan struct{}
+	failed  atomic.Uint64 // accepts that failed, and hand-overs
+	refused atomic.Uint64 // beyond the cap
+	starved atomic.Bool
+	heal    *time.Timer
 }
 
-func (a *acceptor) init(d *Dataplane) {
+// init readies the listener: what is set of it here its connections inherit.
+func (a *acceptor) init(d *Dataplane) error {
 	a.d = d
 	a.quit = make(chan struct{})
 	a.heal = time.AfterFunc(acceptHealed, a.healed)
+	ln, ok := d.opt.Listener.(*net.TCPListener)
+	if !ok {
+		return fmt.Errorf("listen: cannot serve on a %T, only on TCP", d.opt.Listener)
+	}
+	file, err := ln.File() // the listener itself cannot be waited for without making net.Conns
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	a.file, a.raw = file, raw
+	return errors.Join(raw.Control(func(fd uintptr) { err = eventloop.Tune(int(fd)) }), err)
 }
 
 func (a *acceptor) stop() {
 	a.once.Do(func() {
 		close(a.quit)
 		a.heal.Stop()
+		_ = a.file.Close()
 		_ = a.d.opt.Listener.Close()
 	})
 }
@@ -54,17 +71,10 @@ func (a *acceptor) stop() {
 func (a *acceptor) run() {
 	wait := acceptBackoffMin
 	for {
-		c, err := a.d.opt.Listener.Accept()
+		fd, source, err := a.accept()
 		if err == nil {
-			scarce := scarceDescriptors(c)
-			if scarce && !a.keepUntil(c) {
-				return
-			}
 			wait = acceptBackoffMin
-			a.handOver(c)
-			if scarce {
-				a.onTheWay.Wait()
-			}
+			a.handOver(fd, source)
 			continue
 		}
 		select {
@@ -72,7 +82,7 @@ func (a *acceptor) run() {
 			return
 		default:
 		}
-		if errors.Is(err, net.ErrClosed) {
+		if errors.Is(err, os.ErrClosed) {
 			return
 		}
 		a.starve(err)
@@ -83,23 +93,27 @@ func (a *acceptor) run() {
 	}
 }
 
-// keepUntil holds an accepted connection until there is a descriptor to hand it
-// over with, for that takes one more for a moment; false if the acceptor is
-// stopped first. Nothing else may be on its way then, or it would be taken for
-// room.
-func (a *acceptor) keepUntil(c net.Conn) bool {
-	a.onTheWay.Wait()
-	for wait := acceptBackoffMin; ; wait = min(2*wait, acceptBackoffMax) {
-		err := descriptorLeft()
-		if err == nil {
-			return true
+// accept waits for the next connection. It takes the bare descriptor: the loops
+// need no net.Conn.
+func (a *acceptor) accept() (fd int, source netip.Addr, err error) {
+	var peer unix.Sockaddr
+	waited := a.raw.Read(func(ln uintptr) bool {
+		for {
+			fd, peer, err = unix.Accept4(int(ln), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+			switch err {
+			case unix.EINTR, unix.ECONNABORTED: // it left while it was in the queue
+			default:
+				return err != unix.EAGAIN
+			}
 		}
-		a.starve(err)
-		if !a.pause(wait) {
-			_ = c.Close()
-			return false
-		}
+	})
+	if waited != nil {
+		return -1, source, waited
 	}
+	if err != nil {
+		return -1, source, fmt.Errorf("accept: %w", err)
+	}
+	return fd, sourceOf(peer), nil
 }
 
 // starve counts a failure, and says so once until it heals.
@@ -128,37 +142,6 @@ func (a *acceptor) pause(wait time.Duration) bool {
 	}
 }
 
-// scarceDescriptors reports whether the process nears its limit of descriptors:
-// the kernel gives out the lowest free number, so a low one says that there are
-// enough.
-func scarceDescriptors(c net.Conn) bool {
-	var limit unix.Rlimit
-	sc, ok := c.(syscall.Conn)
-	if !ok || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
-		return true
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return true
-	}
-	number := uint64(0)
-	err = raw.Control(func(fd uintptr) { number = uint64(fd) })
-	return err != nil || number+scarceBelow > limit.Cur
-}
-
-// descriptorLeft tries whether the process can have one more.
-func descriptorLeft() error {
-	// Any descriptor will do to copy; standard error is one.
-	fd, err := unix.FcntlInt(2, unix.F_DUPFD_CLOEXEC, 3)
-	if errors.Is(err, unix.EBADF) { // started without one: nothing to tell by
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return unix.Close(fd)
-}
-
 func acceptRemedy(err error) string {
 	switch {
 	case errors.Is(err, syscall.EMFILE):
@@ -170,33 +153,32 @@ func acceptRemedy(err error) string {
 	}
 }
 
-// handOver gives c to a loop. gnet duplicates the descriptor and closes ours.
-func (a *acceptor) handOver(nc net.Conn) {
+// handOver gives a connection to a loop.
+func (a *acceptor) handOver(fd int, source netip.Addr) {
 	l := a.d.lightest()
-	c := &client{loop: l, source: sourceOf(nc.RemoteAddr())}
+	c := &client{loop: l, source: source}
 	over := a.d.clients.Add(1) - int64(a.d.settings.Load().Connections)
 	c.refused = over > 0
 	if over > refusedAtOnce { // even to be told so costs a descriptor for a while
 		a.refused.Add(1)
 		a.d.clients.Add(-1)
-		_ = nc.Close()
+		_ = unix.Close(fd)
 		return
 	}
 	l.clients.Add(1)
-	a.onTheWay.Add(1)
-	result, err := l.el.Enroll(gnet.NewContext(context.Background(), c), nc)
-	if err != nil {
-		a.onTheWay.Done()
-		_ = nc.Close()
-		a.lost(l)
-		return
-	}
-	go func() {
-		defer a.onTheWay.Done()
-		if r := <-result; r.Err != nil {
+	err := l.el.Execute(func() {
+		l.now = a.d.nowNs()
+		if err := l.el.Add(&c.conn, fd, c); err != nil { // the kernel has no memory for it
+			a.starve(err)
 			a.lost(l)
+			return
 		}
-	}()
+		l.openClient(c)
+	})
+	if err != nil {
+		_ = unix.Close(fd)
+		a.lost(l)
+	}
 }
 
 // lost corrects the counts for a connection that no loop ever opened.
@@ -206,11 +188,15 @@ func (a *acceptor) lost(l *loop) {
 	l.clients.Add(-1)
 }
 
-func sourceOf(a net.Addr) netip.Addr {
-	if t, ok := a.(*net.TCPAddr); ok {
-		return t.AddrPort().Addr().Unmap()
+func sourceOf(peer unix.Sockaddr) netip.Addr {
+	switch p := peer.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(p.Addr)
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(p.Addr).Unmap()
+	default:
+		return netip.Addr{}
 	}
-	return netip.Addr{}
 }
 
 // lightest returns the loop with the fewest clients; the first of equals.

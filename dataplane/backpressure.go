@@ -1,97 +1,43 @@
 package dataplane
 
-import (
-	"context"
-	"time"
+import "warmpath/dataplane/backend"
 
-	"golang.org/x/sys/unix"
+// A client that reads slower than its node sends: what it does not take waits
+// here, and the node's connection is not read until the client has taken it. So
+// what waits for one client is at most what one read brought.
 
-	"warmpath/dataplane/backend"
-)
-
-// A client that reads slower than its node sends: gnet buffers without bound
-// and tells nobody when a buffer drains. So the node's connection is paused
-// above one mark and resumed below another, and a timer looks when that is,
-// often at first and seldom for a client that stays slow.
-const (
-	resumeLookMin = 2 * time.Millisecond
-	resumeLookMax = 50 * time.Millisecond
-)
-
+// pauseNode stops reading x's node.
 func (l *loop) pauseNode(x *exchange) {
-	c := x.conn
-	if l.pause.pause(c.Conn, false) != nil || c.Paused { // paused, and yet it was read: gnet restarted it
-		return
-	}
-	c.Paused = true
-	l.pauses++
-	l.slow = append(l.slow, c)
-	if len(l.slow) == 1 {
-		l.lookAgain(resumeLookMin)
+	if c := x.conn; !c.Paused() {
+		c.Pause()
+		l.pauses++
+		l.slow++
+		x.waiting = x.client.conn.Pending() + x.client.conn.Unsent()
 	}
 }
 
-// lookAgain asks for a look at the paused connections after wait.
-func (l *loop) lookAgain(wait time.Duration) {
-	time.AfterFunc(wait, func() {
-		_ = l.el.Execute(context.Background(), runnable(func() {
-			l.now = l.d.nowNs()
-			l.resumeSlow(wait)
-		}))
-	})
+// resumeNode goes on reading x's node: its client has taken what waited.
+func (l *loop) resumeNode(x *exchange) {
+	if x.conn.Paused() {
+		x.lastEventNs = l.now // it was held, not silent
+		l.armExchange(x)
+		l.unpause(x.conn)
+	}
 }
 
-func (l *loop) resumeSlow(wait time.Duration) {
-	keep, resumed := l.slow[:0], false
-	for _, c := range l.slow {
-		x, _ := c.Owner.(*exchange)
-		if c.Closed || x == nil || !c.Paused {
-			continue
-		}
-		if x.client.conn.OutboundBuffered() > resumeBelowBytes {
-			l.lookAtClient(x)
-			keep = append(keep, c)
-			continue
-		}
-		l.resumeNode(c)
-		x.stalled, x.waiting = false, 0
-		resumed = true
+// unpause ends the pause of a node's connection, if there is one.
+func (l *loop) unpause(c *backend.Conn) {
+	if c.Paused() {
+		l.slow--
+		c.Resume()
 	}
-	clear(l.slow[len(keep):])
-	l.slow = keep
-	if len(keep) == 0 {
-		return
-	}
-	if resumed {
-		wait = resumeLookMin
-	}
-	l.lookAgain(min(2*wait, resumeLookMax))
 }
 
-// unsent returns how many bytes the kernel holds for the peer of a socket that
-// the peer has not acknowledged; 0 if it cannot say.
-func unsent(fd int) int {
-	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// lookAtClient lets the time-out of a silent node wait while the client takes
-// what is there: the node is held, not silent. A client that takes nothing is
-// as good as gone once that time is over.
-func (l *loop) lookAtClient(x *exchange) {
-	waiting := x.client.conn.OutboundBuffered() + unsent(x.client.conn.Fd())
-	x.stalled = waiting >= x.waiting && x.waiting > 0
+// clientTakes reports whether x's client has taken anything since the last look:
+// it is slow then, and its node held, not silent.
+func (x *exchange) clientTakes() bool {
+	waiting := x.client.conn.Pending() + x.client.conn.Unsent()
+	took := waiting < x.waiting
 	x.waiting = waiting
-	if !x.stalled {
-		x.lastEventNs = l.now
-	}
-}
-
-func (l *loop) resumeNode(c *backend.Conn) {
-	if c.Paused && !c.Closed {
-		c.Paused = l.pause.resume(c.Conn) != nil
-	}
+	return took
 }

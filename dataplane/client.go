@@ -3,10 +3,8 @@ package dataplane
 import (
 	"net/netip"
 
-	"github.com/panjf2000/gnet/v2"
-	"golang.org/x/sys/unix"
-
 	"warmpath/dataplane/backend"
+	"warmpath/dataplane/eventloop"
 	"warmpath/dataplane/wire"
 )
 
@@ -25,7 +23,7 @@ const (
 // client is one client connection. Loop-owned, except that accept.go makes it.
 type client struct {
 	loop    *loop
-	conn    gnet.Conn
+	conn    eventloop.Conn
 	source  netip.Addr // its peer's address
 	refused bool       // beyond the cap of connections
 
@@ -33,9 +31,8 @@ type client struct {
 	x        *exchange // the request under way; nil between requests
 	in       []byte    // bytes that came and were not used: part of a head, or requests sent ahead
 	timer    timer
-	feeding  bool  // clientTraffic is on the stack
-	paused   bool  // reading is paused
-	waiting  bool  // in loop.draining
+	feeding  bool  // feed is on the stack
+	owing    bool  // not served on before it has taken what it is owed
 	lingered int   // bytes dropped while lingering
 	idleNs   int64 // since when it waits for nothing
 
@@ -65,8 +62,7 @@ func (p *clientList) remove(c *client) {
 	c.next, c.prev = nil, nil
 }
 
-func (l *loop) openClient(c *client, conn gnet.Conn) {
-	c.conn = conn
+func (l *loop) openClient(c *client) {
 	c.timer.fire = c.expired
 	c.idleNs = l.now
 	l.open.add(c)
@@ -79,10 +75,79 @@ func (l *loop) openClient(c *client, conn gnet.Conn) {
 	l.armIn(c, l.d.settings.Load().HeadNs)
 }
 
-// clientTraffic takes what came from a client. All of it is used or kept
-// here, because what gnet keeps has no bound.
-func (l *loop) clientTraffic(c *client) {
-	b, _ := c.conn.Next(-1)
+// Readable is the event loop's: the client sent something, or ended.
+func (c *client) Readable(conn *eventloop.Conn) {
+	l := c.loop
+	l.now = l.d.nowNs()
+	for range readsPerTurn {
+		l.readClient(c)
+		if !conn.More() {
+			return
+		}
+	}
+}
+
+// Drained is the event loop's: the client has taken all that it was owed.
+func (c *client) Drained(*eventloop.Conn) {
+	l := c.loop
+	l.now = l.d.nowNs()
+	switch x := c.x; {
+	case c.state == stDraining:
+		l.lingerOn(c)
+	case c.owing:
+		c.owing = false
+		l.serveOn(c)
+	case x != nil && x.conn != nil:
+		l.resumeNode(x)
+	}
+}
+
+// HalfClosed is the event loop's. A client that ended only its sending direction
+// counts as gone, as nginx treats it.
+func (c *client) HalfClosed(*eventloop.Conn) {
+	c.loop.now = c.loop.d.nowNs()
+	c.loop.closeClient(c)
+}
+
+// Connected is the event loop's, and for connections to nodes.
+func (c *client) Connected(*eventloop.Conn) {}
+
+// Closed is the event loop's.
+func (c *client) Closed(*eventloop.Conn, error) {
+	c.loop.now = c.loop.d.nowNs()
+	c.loop.clientClosed(c)
+}
+
+// readClient reads once, into the request's own memory where that is known to
+// be meant.
+func (l *loop) readClient(c *client) {
+	room := []byte(nil)
+	if c.state == stBody && len(c.in) == 0 {
+		room = l.bodyRoom(c.x)
+	}
+	if room == nil {
+		n, err := c.conn.Read(l.in[:clientReadBytes])
+		if l.clientRead(c, err) && n > 0 {
+			l.clientTraffic(c, l.in[:n])
+		}
+		return
+	}
+	n, err := c.conn.Read(room)
+	if l.clientRead(c, err) && n > 0 {
+		l.bodyRead(c, n)
+	}
+}
+
+// clientRead says what reading came to; false: the client has ended.
+func (l *loop) clientRead(c *client, err error) bool {
+	if err != nil {
+		c.conn.Fail(err)
+	}
+	return err == nil
+}
+
+// clientTraffic takes what came from a client.
+func (l *loop) clientTraffic(c *client, b []byte) {
 	if c.state >= stDraining {
 		l.linger(c, len(b))
 		return
@@ -91,7 +156,11 @@ func (l *loop) clientTraffic(c *client) {
 		c.in = append(c.in, b...)
 		b = c.in
 	}
-	used := l.feed(c, b)
+	l.keepUnused(c, b, l.feed(c, b))
+}
+
+// keepUnused keeps what feed did not use of b.
+func (l *loop) keepUnused(c *client, b []byte, used int) {
 	if c.state >= stDraining {
 		c.in = nil
 		return
@@ -103,34 +172,35 @@ func (l *loop) clientTraffic(c *client) {
 	l.steer(c)
 }
 
-// owesTooMuch reports whether answers pile up that the client does not take. It
-// is not served further until it has taken most of them (checkDraining looks),
-// within the time of a silent stream.
-func (l *loop) owesTooMuch(c *client) bool {
-	if c.conn.OutboundBuffered() <= pauseAboveBytes {
+// owes reports whether an answer waits that the client does not take. It is not
+// served further until it has, within the time of a silent stream.
+func (l *loop) owes(c *client) bool {
+	if c.conn.Pending() == 0 {
 		return false
 	}
-	c.paused = l.pause.pause(c.conn, true) == nil
-	if !c.waiting {
-		c.waiting = true
-		l.draining = append(l.draining, c)
-	}
+	c.owing = true
 	l.armIn(c, l.d.settings.Load().IdleStreamNs) // the request before may have set the time of an idle client
 	return true
 }
 
-// steer stops reading a client that sends ahead of the request under way, again
-// if it is stopped: gnet restarts reading whenever a write to the client drains,
-// and one read buffer more comes each time. That has a bound too. Once little is
-// left, reading goes on.
+// serveOn goes on with a client that has taken what it was owed.
+func (l *loop) serveOn(c *client) {
+	if x := c.x; x != nil { // part of a head has come
+		l.armIn(c, x.set.HeadNs)
+	} else {
+		l.armIn(c, l.d.settings.Load().IdleClientNs)
+	}
+	l.keepUnused(c, c.in, l.feed(c, c.in))
+}
+
+// steer stops reading a client that sends ahead of the request under way, or
+// does not take what it is owed, and reads on when that is over.
 func (l *loop) steer(c *client) {
-	switch ahead := c.state == stBusy && len(c.in) > pipelineBytes; {
-	case ahead && len(c.in) > aheadBytesMax:
-		l.cutClient(c)
-	case ahead:
-		c.paused = l.pause.pause(c.conn, true) == nil
-	case c.paused && !c.waiting:
-		c.paused = l.pause.resume(c.conn) != nil
+	switch {
+	case c.owing, c.state == stBusy && len(c.in) > pipelineBytes:
+		c.conn.Pause()
+	case c.state == stHead || c.state == stBusy:
+		c.conn.Resume()
 	}
 }
 
@@ -142,7 +212,7 @@ func (l *loop) feed(c *client, b []byte) (used int) {
 		n := 0
 		switch c.state {
 		case stHead:
-			if l.owesTooMuch(c) {
+			if l.owes(c) {
 				return used
 			}
 			n = l.feedHead(c, b[used:])
@@ -202,14 +272,11 @@ func (l *loop) feedHead(c *client, b []byte) int {
 
 var continueLine = []byte(wire.Continue)
 
-// feedBody takes body bytes from the start of b and returns how many. It goes
-// over them in stripes that stay in the nearest cache between being copied and
-// being scanned.
+// feedBody takes body bytes from the start of b and returns how many.
 func (l *loop) feedBody(c *client, b []byte) (used int) {
 	x := c.x
-	scanned := len(x.data)
 	for used < len(b) && !x.body.Done() {
-		data, n, err := x.body.Next(b[used:min(used+stripeBytes, len(b))])
+		data, n, err := x.body.Next(b[used:])
 		if err != nil {
 			l.fail(x, wireAnswer(err))
 			return 0
@@ -220,12 +287,46 @@ func (l *loop) feedBody(c *client, b []byte) (used int) {
 		}
 		l.keepBody(x, data.Of(b[used:]))
 		used += n
-		if x.scanning && (len(x.data)-scanned >= stripeBytes || x.body.Done() || used == len(b)) {
-			scanned = len(x.data)
-			if err := x.scan(x.body.Done()); err != nil {
-				l.fail(x, scanAnswer(err))
-				return 0
-			}
+	}
+	if !l.bodyGrown(c) {
+		return 0
+	}
+	return used
+}
+
+// bodyRoom returns where the rest of x's body, or some of it, is to be read, nil
+// if what comes has to be looked at first.
+func (l *loop) bodyRoom(x *exchange) []byte {
+	if x.req.Body != wire.BodyLength {
+		return nil
+	}
+	have := len(x.data)
+	left := x.req.ContentLength - int64(have)
+	if have == cap(x.data) {
+		l.growBody(x)
+	}
+	return x.data[have:][:min(int64(cap(x.data)-have), left, bodyReadBytes)]
+}
+
+// bodyRead goes on after n bytes were read into bodyRoom.
+func (l *loop) bodyRead(c *client, n int) {
+	x := c.x
+	have := len(x.data)
+	x.data = x.data[:have+n]
+	if _, _, err := x.body.Next(x.data[have:]); err != nil {
+		panic("BUG: dataplane: a body of known length is malformed: " + err.Error())
+	}
+	l.bodyGrown(c)
+}
+
+// bodyGrown goes on when more of the body has come. It reports whether the
+// request was not refused for it.
+func (l *loop) bodyGrown(c *client) bool {
+	x := c.x
+	if x.scanning {
+		if err := x.scan(x.body.Done()); err != nil {
+			l.fail(x, scanAnswer(err))
+			return false
 		}
 	}
 	if x.body.Done() {
@@ -233,7 +334,7 @@ func (l *loop) feedBody(c *client, b []byte) (used int) {
 	} else {
 		l.armBody(x)
 	}
-	return used
+	return true
 }
 
 // armIn sets the client's timer; a time of zero turns it off.
@@ -279,7 +380,7 @@ func (c *client) expired(nowNs int64) {
 
 // endIdle ends a client that waits for nothing but what it is still owed.
 func (l *loop) endIdle(c *client) {
-	if c.conn.OutboundBuffered() > 0 && !c.waiting {
+	if c.conn.Pending() > 0 && c.state != stDraining {
 		l.drainClient(c)
 		return
 	}
@@ -294,13 +395,8 @@ func (l *loop) requestDone(c *client, keepAlive bool) {
 	}
 	c.state, c.idleNs = stHead, l.now
 	l.armIn(c, l.d.settings.Load().IdleClientNs)
-	if c.feeding {
-		return // feed goes on by itself
-	}
-	used := l.feed(c, c.in)
-	if c.state < stDraining {
-		c.in = append(c.in[:0], c.in[used:]...)
-		l.steer(c)
+	if !c.feeding { // else feed goes on by itself
+		l.keepUnused(c, c.in, l.feed(c, c.in))
 	}
 }
 
@@ -309,14 +405,8 @@ func (l *loop) write(c *client, b []byte) bool {
 	if c.state == stClosed {
 		return false
 	}
-	l.writeBoth(c.conn, b, nil) // an error closes the connection: clientClosed has run then
-	if c.state == stClosed {
-		return false
-	}
-	if c.paused && c.conn.OutboundBuffered() > 0 {
-		_ = l.pause.pause(c.conn, true) // a write that is not whole restarts reading
-	}
-	return true
+	c.conn.Write(b, nil) // an error closes the connection: clientClosed has run then
+	return c.state != stClosed
 }
 
 // drainClient closes the client when what it is owed has gone out.
@@ -326,11 +416,8 @@ func (l *loop) drainClient(c *client) {
 	}
 	c.state = stDraining
 	c.in = nil
-	if c.conn.OutboundBuffered() > 0 {
-		if !c.waiting {
-			c.waiting = true
-			l.draining = append(l.draining, c)
-		}
+	c.conn.Resume() // what it still sends is dropped
+	if c.conn.Pending() > 0 {
 		l.armIn(c, l.d.settings.Load().IdleStreamNs)
 		return
 	}
@@ -342,12 +429,9 @@ func (l *loop) drainClient(c *client) {
 // section 9.6).
 func (l *loop) lingerOn(c *client) {
 	c.state = stLingering
-	if unix.Shutdown(c.conn.Fd(), unix.SHUT_WR) != nil {
+	if c.conn.ShutdownWrite() != nil {
 		l.closeClient(c)
 		return
-	}
-	if c.paused {
-		c.paused = l.pause.resume(c.conn) != nil
 	}
 	l.wheel.arm(&c.timer, l.now+lingerNs)
 }
@@ -359,50 +443,19 @@ func (l *loop) linger(c *client, n int) {
 	}
 }
 
-// checkDraining looks which clients have got all of their last answer.
-func (l *loop) checkDraining() {
-	pending := l.draining
-	l.draining = l.spare[:0] // serving a client may put it on the list again
-	for _, c := range pending {
-		c.waiting = false
-		left := c.conn != nil && c.state != stClosed && c.conn.OutboundBuffered() > 0
-		switch {
-		case c.state == stDraining && left, c.state == stHead && left && c.conn.OutboundBuffered() > resumeBelowBytes:
-			c.waiting = true
-			l.draining = append(l.draining, c)
-		case c.state == stDraining:
-			l.lingerOn(c)
-		case c.state == stHead && c.x == nil:
-			l.requestDone(c, true)
-		}
-	}
-	clear(pending)
-	l.spare = pending
-}
-
 // closeClient closes the connection at once.
 func (l *loop) closeClient(c *client) {
-	if c.state != stClosed {
-		_ = l.el.Close(c.conn)
-	}
+	c.conn.Close()
 }
 
 // cutClient ends the connection with a reset, so that no client can take what
 // it got for a whole answer.
 func (l *loop) cutClient(c *client) {
-	if c.state == stClosed {
-		return
-	}
-	_ = c.conn.SetLinger(0)
-	_ = l.el.Close(c.conn)
+	c.conn.Abort()
 }
 
-// clientClosed runs once a connection, whoever closed it. A client that ended
-// only its sending direction counts as gone, as nginx treats it.
+// clientClosed runs once a connection, whoever closed it.
 func (l *loop) clientClosed(c *client) {
-	if c.state == stClosed {
-		return
-	}
 	c.state = stClosed
 	c.timer.drop()
 	l.open.remove(c)
@@ -444,7 +497,6 @@ func (l *loop) closeIdleClients() {
 	for c := l.open.first; c != nil; {
 		next := c.next
 		if c.state == stHead && c.x == nil && l.now-max(c.idleNs, l.d.drainNs.Load()) >= drainGraceNs {
-			c.waiting = false
 			l.endIdle(c)
 		}
 		c = next

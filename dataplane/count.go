@@ -1,10 +1,6 @@
 package dataplane
 
 import (
-	"context"
-
-	"github.com/panjf2000/gnet/v2"
-
 	"warmpath/dataplane/backend"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/policy"
@@ -285,12 +281,4 @@ func (t *Totals) addOutput(o *loopTally) {
 		sum := t.Output[model]
 		t.Output[model] = OutputTally{sum.Tokens + tokens[model], sum.Answers + n}
 	}
-}
-
-// runnable adapts f to gnet.
-func runnable(f func()) gnet.Runnable {
-	return gnet.RunnableFunc(func(context.Context) error {
-		f()
-		return nil
-	})
 }

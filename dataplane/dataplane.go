@@ -6,23 +6,19 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
-	"github.com/panjf2000/gnet/v2/pkg/logging"
-
+	"warmpath/dataplane/eventloop"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/index"
 )
 
 // Options are fixed for the life of a Dataplane.
 type Options struct {
-	Listener  net.Listener // where clients connect; closed by Drain or Stop
+	Listener  net.Listener // where clients connect, a *net.TCPListener; closed by Drain or Stop
 	Loops     int          // event loops; 0 = one a CPU
 	Fleet     *fleet.Holder
 	Index     *index.Index
@@ -33,16 +29,12 @@ type Options struct {
 
 // Dataplane is the running data plane.
 type Dataplane struct {
-	gnet.BuiltinEventEngine
 	opt      Options
 	settings atomic.Pointer[Settings]
 	exact    atomic.Pointer[ExactModels]
 	started  time.Time // loop.now counts from here; the reading is monotonic
 	loops    []*loop
-	ticking  atomic.Pointer[[]*loop] // loops, once all of them are there
-	engine   gnet.Engine
-	dir      string // of the private socket
-	wakeups  chan gnet.Conn
+	running  sync.WaitGroup // goroutines of the loops
 	bell     *Doorbell
 	workers  workers
 
@@ -76,96 +68,69 @@ func Start(opt Options) (*Dataplane, error) {
 	if need := opt.Loops + spareProcs; runtime.GOMAXPROCS(0) < need {
 		runtime.GOMAXPROCS(need)
 	}
-	dir, err := os.MkdirTemp("", "warmpath-")
-	if err != nil {
-		return nil, fmt.Errorf("make folder for the private socket: %w", err)
-	}
-	d := &Dataplane{opt: opt, started: time.Now(), dir: dir, bell: newDoorbell(), stopped: make(chan struct{}), disagreements: make(chan Disagreement, disagreementQueue), wakeups: make(chan gnet.Conn, opt.Loops)}
+	d := &Dataplane{opt: opt, started: time.Now(), bell: newDoorbell(), stopped: make(chan struct{}), disagreements: make(chan Disagreement, disagreementQueue)}
 	d.settings.Store(opt.Settings)
-	d.workers.start(opt.Loops, d.stopped)
-	d.accept.init(d)
-	if err := d.startLoops(); err != nil {
-		_ = os.RemoveAll(dir)
+	if err := d.accept.init(d); err != nil {
 		return nil, err
 	}
-	_ = os.RemoveAll(dir) // nobody else is to connect to the loops; a killed process leaves nothing behind
-	d.ticking.Store(&d.loops)
+	for range opt.Loops {
+		el, err := eventloop.New()
+		if err != nil {
+			return nil, fmt.Errorf("start event loops: %w", err)
+		}
+		d.loops = append(d.loops, newLoop(d, el))
+	}
+	d.workers.start(opt.Loops, d.stopped)
+	d.runLoops()
+	for _, l := range d.loops {
+		if err := l.el.SelfTest(); err != nil {
+			return nil, errors.Join(err, d.Stop())
+		}
+	}
+	go d.tick()
 	go d.accept.run()
 	return d, nil
 }
 
-// startLoops runs gnet on a private unix socket, which nobody but us connects
-// to: an accept error there would end the whole engine. One connection a loop
-// tells us the loops; it stays open as long as the loop.
-func (d *Dataplane) startLoops() error {
-	address := filepath.Join(d.dir, "loops")
-	booted := make(chan error, 1)
-	go func() {
-		err := gnet.Run(d, "unix://"+address,
-			gnet.WithNumEventLoop(d.opt.Loops),
-			gnet.WithReadBufferCap(readBufferBytes),
-			gnet.WithLoadBalancing(gnet.RoundRobin),
-			gnet.WithTicker(true),
-			gnet.WithLogLevel(logging.ErrorLevel),
-			gnet.WithLogger(gnetLog{d.opt.Log}))
-		d.runErr = err
-		close(d.stopped)
-		booted <- errors.Join(errors.New("event loops ended"), err)
-	}()
-	var keep []net.Conn
-	for len(d.loops) < d.opt.Loops {
-		c, err := dialPrivate(address, booted)
-		if err != nil {
-			return fmt.Errorf("start event loops: %w", err)
-		}
-		keep = append(keep, c)
-		if err := d.adopt(<-d.wakeups); err != nil {
-			return fmt.Errorf("start event loops: %w", err)
-		}
-	}
-	go func() { // the private connections live as long as the loops
-		<-d.stopped
-		for _, c := range keep {
-			_ = c.Close()
-		}
-	}()
-	return nil
-}
-
-func dialPrivate(address string, booted <-chan error) (net.Conn, error) {
-	for {
-		c, err := net.Dial("unix", address)
-		if err == nil {
-			return c, nil
-		}
-		select {
-		case err := <-booted:
-			return nil, err
-		case <-time.After(time.Millisecond): // gnet tells when it has begun to listen only by listening
-		}
-	}
-}
-
-// adopt makes the loop behind the private connection c one of ours.
-func (d *Dataplane) adopt(c gnet.Conn) error {
-	el := c.EventLoop()
+// runLoops runs every loop in a goroutine of its own. When one fails, all end:
+// half a router is worse than one that its supervisor starts again.
+func (d *Dataplane) runLoops() {
+	failures := make(chan error, len(d.loops))
 	for _, l := range d.loops {
-		if l.el == el {
-			return nil // the balancer gave us one we have
+		d.running.Go(func() {
+			err := l.el.Run()
+			failures <- err
+			if err != nil {
+				for _, other := range d.loops {
+					other.el.Stop()
+				}
+			}
+		})
+	}
+	go func() {
+		d.running.Wait()
+		close(failures)
+		for err := range failures {
+			d.runErr = errors.Join(d.runErr, err)
+		}
+		close(d.stopped)
+	}()
+}
+
+// tick moves every loop's timer wheel.
+func (d *Dataplane) tick() {
+	ticker := time.NewTicker(time.Duration(tickNs))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			for _, l := range d.loops {
+				l.wakeForTick()
+			}
+		case <-d.stopped:
+			return
 		}
 	}
-	l := newLoop(d, el)
-	ready := make(chan error, 1)
-	err := el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) (err error) {
-		l.pause, err = newPauser(el, c)
-		ready <- err
-		return nil
-	}))
-	if err == nil {
-		err = <-ready
-	}
-	d.loops = append(d.loops, l)
-	return err
 }
 
 // Apply makes new requests use s. Requests under way keep theirs.
@@ -226,14 +191,11 @@ func (d *Dataplane) Stop() error {
 		d.each(func(l *loop) { l.endAll() })
 		d.stopping.Store(true)
 		d.accept.stop()
-		// gnet's Stop begins the end and then looks each half second whether it
-		// has come, unless ctx is over; stopped tells at once.
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = d.engine.Stop(ctx)
+		for _, l := range d.loops {
+			l.el.Stop()
+		}
 		<-d.stopped
 		d.workers.running.Wait()
-		_ = os.RemoveAll(d.dir)
 	})
 	return d.runErr
 }
@@ -243,11 +205,11 @@ func (d *Dataplane) each(f func(*loop)) {
 	var wait sync.WaitGroup
 	for _, l := range d.loops {
 		wait.Add(1)
-		err := l.el.Execute(context.Background(), runnable(func() {
+		err := l.el.Execute(func() {
 			defer wait.Done()
 			l.now = d.nowNs()
 			f(l)
-		}))
+		})
 		if err != nil { // the loops have ended
 			wait.Done()
 		}
@@ -267,39 +229,3 @@ func (d *Dataplane) WallTime(nowNs int64) time.Time { return d.started.Add(time.
 
 // NowNs returns the data plane's time: monotonic, from its start.
 func (d *Dataplane) NowNs() int64 { return d.nowNs() }
-
-// OnBoot is gnet's.
-func (d *Dataplane) OnBoot(e gnet.Engine) gnet.Action {
-	d.engine = e
-	return gnet.None
-}
-
-// OnTick is gnet's: it runs in a goroutine of its own and moves every loop's
-// timer wheel.
-func (d *Dataplane) OnTick() (time.Duration, gnet.Action) {
-	if loops := d.ticking.Load(); loops != nil {
-		for _, l := range *loops {
-			l.wakeForTick()
-		}
-	}
-	return time.Duration(tickNs), gnet.None
-}
-
-// gnetLog passes gnet's own errors on. Its warnings are only for debugging: one
-// comes for every event of a connection that was closed earlier in the same
-// batch, which closing both sides of a request does.
-type gnetLog struct{ log *slog.Logger }
-
-func (g gnetLog) Debugf(string, ...any) {}
-func (g gnetLog) Infof(string, ...any)  {}
-func (g gnetLog) Warnf(format string, a ...any) {
-	g.log.Debug("event loop: " + fmt.Sprintf(format, a...))
-}
-
-func (g gnetLog) Errorf(format string, a ...any) {
-	g.log.Error("event loop: " + fmt.Sprintf(format, a...))
-}
-
-func (g gnetLog) Fatalf(format string, a ...any) {
-	g.log.Error("event loop: " + fmt.Sprintf(format, a...))
-}

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
-
 	"warmpath/dataplane/backend"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/policy"
@@ -61,18 +59,15 @@ func (l *loop) takeConn(slot int, generation uint32) *backend.Conn {
 	}
 }
 
-// connectSlackNs is what a connection may take, beyond its time-out, from being
-// made to being on the loop. The dialer tells of every failure but one: gnet
-// gives up in silence when the kernel refuses the descriptor in its epoll set.
-const connectSlackNs = int64(1e9)
-
-// connect dials the exchange's node; nodeOpen or dialFailed goes on.
+// connect begins to connect to the exchange's node; nodeOpen or dialFailed goes
+// on.
 func (l *loop) connect(x *exchange) {
 	x.phase = phConnecting
-	x.conn = &backend.Conn{Slot: x.node.Slot, Generation: x.node.Generation, Home: l, Owner: x}
+	c := &backend.Conn{Slot: x.node.Slot, Generation: x.node.Generation, Owner: x}
+	x.conn = c
 	x.sentNs = l.now
-	l.dialer.Dial(x.conn, x.node.Address, time.Duration(x.set.ConnectNs))
 	l.armExchange(x)
+	l.dialer.Dial(c, x.node.Address, time.Duration(x.set.ConnectNs), &nodeSide{l, c})
 }
 
 // raise counts the request on its node.
@@ -123,14 +118,11 @@ func (x *exchange) settle() {
 	x.load = nil
 }
 
-// nodeOpen runs when a dialled connection is on the loop.
-func (l *loop) nodeOpen(c *backend.Conn, conn gnet.Conn) {
-	c.Conn = conn
+// nodeOpen runs when a connection to a node is there.
+func (l *loop) nodeOpen(c *backend.Conn) {
 	x, _ := c.Owner.(*exchange)
-	if x == nil { // its request ended meanwhile; the next one may use it
-		if !l.pool.Put(c, l.now) {
-			l.closeNode(c)
-		}
+	if x == nil {
+		l.closeNode(c)
 		return
 	}
 	x.sentNs = l.now
@@ -140,7 +132,6 @@ func (l *loop) nodeOpen(c *backend.Conn, conn gnet.Conn) {
 // dialFailed runs on the loop when a connection could not be made.
 func (l *loop) dialFailed(c *backend.Conn, err error) {
 	l.now = l.d.nowNs()
-	c.Closed = true
 	x, _ := c.Owner.(*exchange)
 	if x == nil {
 		return
@@ -175,17 +166,28 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 	// From here on c may close under us: nodeClosed has moved x on then.
 	if len(body) <= joinBytes { // a copy of so little costs less than a second piece in the kernel
 		l.out = append(l.out, body...)
-		l.writeBoth(c.Conn, l.out, nil)
+		c.Write(l.out, nil)
 	} else {
-		l.writeBoth(c.Conn, l.out, body)
+		c.WriteLent(l.out, body)
 	}
 	if x.conn != c {
 		return
 	}
+	l.armExchange(x)
+	if c.Pending() == 0 {
+		l.requestSent(x)
+	}
+}
+
+// requestSent runs when the node has taken the whole request. A long body is not
+// held for another try.
+func (l *loop) requestSent(x *exchange) {
 	if len(x.data) > x.set.RetryBodyBytes {
 		x.data, x.bodyGone = nil, true
 	}
-	l.armExchange(x)
+	if x.began {
+		l.settleBegun(x) // the answer came before
+	}
 }
 
 // putRank makes l.rankField the start of x's body with the rank in it, and
@@ -242,7 +244,7 @@ func (x *exchange) deadline() int64 {
 	case phIdentifying:
 		earlier(x.readNs, cmp.Or(x.set.IdentifyNs, identifyNs))
 	case phConnecting:
-		earlier(x.sentNs, x.set.ConnectNs+connectSlackNs)
+		earlier(x.sentNs, x.set.ConnectNs)
 	case phWaiting, phHolding:
 		if x.found != nil && x.found.Stream == scan.True || x.phase == phHolding {
 			earlier(x.sentNs, x.firstEventLimit())
@@ -286,12 +288,17 @@ func (l *loop) exchangeExpired(x *exchange) {
 		l.fail(x, &errRequestTimeout)
 	case x.phase == phIdentifying:
 		l.identifyLate(x)
-	case x.phase == phRelaying && x.stalled:
-		l.cut(x, backend.ClientGone)
+	case x.phase == phRelaying && x.conn.Paused():
+		if !x.clientTakes() {
+			l.cut(x, backend.ClientGone)
+			return
+		}
+		x.lastEventNs = l.now
+		l.armExchange(x)
 	case x.phase == phRelaying:
 		l.cut(x, backend.MidStream)
 	case x.phase == phConnecting:
-		l.failed(x, backend.Local) // the connection was lost on its way to the loop
+		l.failed(x, backend.Refused)
 	default:
 		l.failed(x, backend.Silent)
 	}
@@ -300,7 +307,5 @@ func (l *loop) exchangeExpired(x *exchange) {
 // closeNode closes a connection to a node at once.
 func (l *loop) closeNode(c *backend.Conn) {
 	c.Owner = nil
-	if !c.Closed && c.Conn != nil {
-		_ = l.el.Close(c.Conn)
-	}
+	c.Close()
 }

@@ -1,5 +1,5 @@
-// Package dataplane serves requests. One gnet event loop owns everything that
-// a connection touches: buffers, pools, timers, tallies. The package imports
+// Package dataplane serves requests. One event loop owns everything that a
+// connection touches: buffers, pools, timers, tallies. The package imports
 // nothing of the control plane and goes on serving when that is dead.
 //
 // The life of a request, in the order of the files:
@@ -30,14 +30,15 @@
 //
 // # Rules that keep it correct
 //
-//   - gnet's Write closes the connection inside the call when the socket is
-//     broken, and OnClose then runs under our stack. So after every write or
-//     close the code looks again at what it holds, and whoever ends an exchange
-//     does so through end, which is idempotent.
+//   - A write closes the connection inside the call when the socket is broken,
+//     and Closed then runs under our stack. So after every write or close the
+//     code looks again at what it holds, and over ends an exchange exactly once.
 //   - Counters of a node are raised in dispatch and lowered in settle, through
 //     the pointer that raised them, exactly once.
 //   - Spans borrow: spans of a request point into exchange.head, those of a
 //     response into exchange.respHead, both owned by the exchange until it ends.
-//     Slices from gnet's Next are used inside the callback only.
+//     What a read brought into loop.in is used inside the callback only. A body
+//     that is lent to a connection (WriteLent) stays until it is sent, or the
+//     connection closed.
 //   - One clock reading a callback (loop.now) serves all of it.
 package dataplane

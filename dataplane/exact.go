@@ -75,7 +75,7 @@ func (l *loop) doubt(x *exchange) string {
 // is routed by its text: a decision is never held up for want of a better one.
 // What is only explained has no connection to wait with: who asks does the work.
 func (l *loop) handOr(x *exchange, what job) identifying {
-	if x.client.conn == nil {
+	if !x.client.conn.Open() {
 		x.ident.job = what
 		return withWorker
 	}
@@ -273,8 +273,8 @@ func (l *loop) settle(x *exchange) {
 		x.tokens, x.claim = x.counted(), id.claim(x.node, nil)
 		l.dropIdentity(x)
 	}
-	x.prefixed, x.units = len(x.units) > 0, nil
-	if cap(x.data) <= keptEvidenceBytes {
+	x.prefixed, x.units = x.prefixed || len(x.units) > 0, nil
+	if x.evidence > 0 || cap(x.data) <= keptEvidenceBytes || x.conn != nil && x.conn.Lent() > 0 { // requestSent comes back here
 		return
 	}
 	if x.tokens > 0 && l.evidenceBytes+cap(x.data) <= maxEvidenceBytes {

@@ -93,8 +93,7 @@ type flow struct {
 	lostNodes  int
 	bodyGone   bool  // too long to be held: no other try
 	sentNs     int64 // when the try was handed to the node, or its dialling began
-	stalled    bool  // its node is paused, and the client has taken nothing since the last look
-	waiting    int   // bytes that waited for the client then
+	waiting    int   // bytes that waited for the client when it was last looked at
 	respBody   wire.Body
 	dechunk    bool // the client speaks HTTP/1.0
 	clientKeep bool // the client's connection may go on after the answer
@@ -179,13 +178,11 @@ func (l *loop) spareBody(b []byte) {
 	}
 }
 
-// bodyBuffer returns an empty buffer for a body that is announced to have so many
-// bytes, of which some have come. The announcement is believed up to a bound;
-// beyond it the buffer grows as bytes really come.
-func (l *loop) bodyBuffer(announced int64, come int) []byte {
+// bodyBuffer returns an empty buffer for so many bytes.
+func (l *loop) bodyBuffer(bytes int64) []byte {
 	for i := len(l.spares) - 1; i >= 0; i-- {
 		b := l.spares[i]
-		if int64(cap(b)) < announced {
+		if int64(cap(b)) < bytes {
 			continue
 		}
 		last := len(l.spares) - 1
@@ -194,16 +191,28 @@ func (l *loop) bodyBuffer(announced int64, come int) []byte {
 		l.idleBytes -= cap(b)
 		return b
 	}
-	return make([]byte, 0, min(announced, max(2*int64(come), 16<<10)))
+	return make([]byte, 0, bytes)
 }
 
-// keepBody appends body bytes to the request's own buffer: the one copy that
-// is made of them.
+// keepBody appends body bytes to the request's own buffer.
 func (l *loop) keepBody(x *exchange, b []byte) {
-	if need := x.req.ContentLength; len(x.data) == 0 && need > int64(cap(x.data)) {
-		x.data = l.bodyBuffer(need, len(b))
+	if len(x.data) == 0 && x.req.ContentLength > int64(cap(x.data)) {
+		x.data = l.bodyBuffer(x.believed(len(b)))
 	}
 	x.data = append(x.data, b...)
+}
+
+// growBody makes room for more of a body of known length.
+func (l *loop) growBody(x *exchange) {
+	b := append(l.bodyBuffer(x.believed(len(x.data))), x.data...)
+	l.spareBody(x.data)
+	x.data = b
+}
+
+// believed is how much room a body gets of which so many bytes have come. What
+// its head announces is believed in steps, each by what was really sent.
+func (x *exchange) believed(come int) int64 {
+	return min(x.req.ContentLength, max(bodyRoomPerByte*int64(come), bodyRoomLeast))
 }
 
 // scan goes on with the pass over the body.

@@ -1,7 +1,7 @@
 package dataplane
 
 // AheadBytesMax is the bound of what a client sends ahead.
-const AheadBytesMax = aheadBytesMax
+const AheadBytesMax = pipelineBytes + clientReadBytes
 
 // RaceEnabled says that allocations cannot be counted.
 const RaceEnabled = raceEnabled
@@ -39,7 +39,7 @@ func (d *Dataplane) Held() (b Bytes) {
 			b.Idle += len(l.idle)
 			for c := l.open.first; c != nil; c = c.next {
 				b.SentAhead += len(c.in)
-				b.Outbound += c.conn.OutboundBuffered()
+				b.Outbound += c.conn.Pending()
 				if c.x != nil {
 					b.Request += len(c.x.data)
 				}
@@ -57,10 +57,12 @@ func (d *Dataplane) Retrying() int64 { return d.retrying.Load() }
 func (d *Dataplane) Leftovers() (slow, draining, open int) {
 	for _, l := range d.loops {
 		d.on(l, func() {
-			slow += len(l.slow)
-			draining += len(l.draining)
+			slow += l.slow
 			for c := l.open.first; c != nil; c = c.next {
 				open++
+				if c.state == stDraining || c.owing {
+					draining++
+				}
 			}
 		})
 	}

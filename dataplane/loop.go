@@ -1,13 +1,11 @@
 package dataplane
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
-
 	"warmpath/dataplane/backend"
+	"warmpath/dataplane/eventloop"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/index"
 	"warmpath/dataplane/policy"
@@ -19,7 +17,7 @@ import (
 // their group says otherwise.
 type loop struct {
 	d  *Dataplane
-	el gnet.EventLoop
+	el *eventloop.Loop
 
 	// shared: typed atomics
 	clients atomic.Int64 // connections given to this loop and not closed
@@ -28,27 +26,24 @@ type loop struct {
 
 	now    int64 // ns since d.started, read once a callback
 	wheel  wheel
-	pause  pauser
 	pool   backend.Pool
 	dialer backend.Dialer
 
-	open          clientList      // clients, for draining
-	draining      []*client       // clients that wait for their output to drain
-	spare         []*client       // memory of the other draining list
-	idleBytes     int             // of the buffers in idle
-	idle          []*exchange     // free list
-	spares        [][]byte        // empty buffers for bodies
-	identities    []*identity     // free list
-	identityBytes int             // of what is in it
-	identifying   int             // identities in use
-	withWorkers   int             // of them, waiting for a worker or with one
-	evidenceBytes int             // of bodies kept by exchanges that are settled
-	out           []byte          // scratch of one write
-	source        []byte          // scratch of X-Forwarded-For
-	rankField     []byte          // scratch of putRank
-	slow          []*backend.Conn // paused, because their clients are slow
-	pauses        uint64
-	vec           [2][]byte    // scratch of one writev
+	in            []byte       // what one read brings
+	open          clientList   // clients, for draining
+	idleBytes     int          // of the buffers in idle
+	idle          []*exchange  // free list
+	spares        [][]byte     // empty buffers for bodies
+	identities    []*identity  // free list
+	identityBytes int          // of what is in it
+	identifying   int          // identities in use
+	withWorkers   int          // of them, waiting for a worker or with one
+	evidenceBytes int          // of bodies kept by exchanges that are settled
+	out           []byte       // scratch of one write
+	source        []byte       // scratch of X-Forwarded-For
+	rankField     []byte       // scratch of putRank
+	slow          int          // nodes' connections that are paused for their clients
+	pauses        uint64       // … ever
 	leading       []uint32     // scratch of reporterIDs
 	view          view         // what depends on snapshot and settings alone
 	match         matchScratch // of one decision
@@ -87,8 +82,8 @@ type matchScratch struct {
 	prefix prefix.Scratch
 }
 
-func newLoop(d *Dataplane, el gnet.EventLoop) *loop {
-	l := &loop{d: d, el: el}
+func newLoop(d *Dataplane, el *eventloop.Loop) *loop {
+	l := &loop{d: d, el: el, in: make([]byte, readBufferBytes)}
 	l.notes.bell = d.bell
 	l.now = d.nowNs()
 	l.wheel.init(l.now)
@@ -96,10 +91,7 @@ func newLoop(d *Dataplane, el gnet.EventLoop) *loop {
 	l.ids.init()
 	l.records.init(max(d.opt.Decisions/max(d.opt.Loops, 1), 1))
 	l.tally.init()
-	l.dialer = backend.Dialer{
-		Loop:   el,
-		Failed: l.dialFailed,
-	}
+	l.dialer = backend.Dialer{Loop: el, Failed: l.dialFailed}
 	return l
 }
 
@@ -177,11 +169,11 @@ func (l *loop) wakeForTick() {
 	if l.ticking.Swap(true) {
 		return
 	}
-	_ = l.el.Execute(context.Background(), runnable(func() {
+	_ = l.el.Execute(func() {
 		l.ticking.Store(false)
 		l.now = l.d.nowNs()
 		l.onTick()
-	}))
+	})
 }
 
 func (l *loop) onTick() {
@@ -189,52 +181,4 @@ func (l *loop) onTick() {
 	if idle := l.d.settings.Load().IdleNodeNs; idle > 0 {
 		l.pool.Expire(l.now-idle, l.closeNode)
 	}
-	l.checkDraining()
-}
-
-// OnOpen is gnet's: a connection that accept.go or backend.Dialer enrolled, or
-// one of the private ones.
-func (d *Dataplane) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	switch v := c.Context().(type) {
-	case *client:
-		v.loop.now = d.nowNs()
-		v.loop.openClient(v, c)
-	case *backend.Conn:
-		l := v.Home.(*loop)
-		l.now = d.nowNs()
-		l.nodeOpen(v, c)
-	default:
-		d.wakeups <- c
-	}
-	return nil, gnet.None
-}
-
-// OnTraffic is gnet's: bytes came.
-func (d *Dataplane) OnTraffic(c gnet.Conn) gnet.Action {
-	switch v := c.Context().(type) {
-	case *client:
-		v.loop.now = d.nowNs()
-		v.loop.clientTraffic(v)
-	case *backend.Conn:
-		l := v.Home.(*loop)
-		l.now = d.nowNs()
-		l.nodeTraffic(v)
-	default:
-		_, _ = c.Discard(-1)
-	}
-	return gnet.None
-}
-
-// OnClose is gnet's: the connection ended, by its peer, by an error or by us.
-func (d *Dataplane) OnClose(c gnet.Conn, err error) gnet.Action {
-	switch v := c.Context().(type) {
-	case *client:
-		v.loop.now = d.nowNs()
-		v.loop.clientClosed(v)
-	case *backend.Conn:
-		l := v.Home.(*loop)
-		l.now = d.nowNs()
-		l.nodeClosed(v, err)
-	}
-	return gnet.None
 }

@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"context"
 	"sort"
 	"time"
 
@@ -300,11 +299,11 @@ func (d *Dataplane) RecordOf(id string) (rec Record, ok bool) {
 // on runs f on the loop and waits for it; it does not run f if the loops ended.
 func (d *Dataplane) on(l *loop, f func()) {
 	done := make(chan struct{})
-	err := l.el.Execute(context.Background(), runnable(func() {
+	err := l.el.Execute(func() {
 		defer close(done)
 		l.now = d.nowNs()
 		f()
-	}))
+	})
 	if err != nil {
 		return
 	}

@@ -5,12 +5,77 @@ import (
 	"io"
 
 	"warmpath/dataplane/backend"
+	"warmpath/dataplane/eventloop"
 	"warmpath/dataplane/wire"
 )
 
+// nodeSide is the handler of one connection to a node.
+type nodeSide struct {
+	l *loop
+	c *backend.Conn
+}
+
+// Readable is the event loop's: the node sent something, or ended.
+func (n *nodeSide) Readable(conn *eventloop.Conn) {
+	l, c := n.l, n.c
+	l.now = l.d.nowNs()
+	for range readsPerTurn {
+		got, err := conn.Read(l.in[:l.answerReadBytes(c)])
+		if got > 0 {
+			l.nodeTraffic(c, l.in[:got])
+		}
+		if err != nil {
+			conn.Fail(err)
+			return
+		}
+		if !conn.More() {
+			return
+		}
+	}
+}
+
+// Drained is the event loop's: the node has taken the whole request.
+func (n *nodeSide) Drained(*eventloop.Conn) {
+	n.l.now = n.l.d.nowNs()
+	if x, _ := n.c.Owner.(*exchange); x != nil {
+		n.l.requestSent(x)
+	}
+}
+
+// Connected is the event loop's.
+func (n *nodeSide) Connected(*eventloop.Conn) {
+	n.l.now = n.l.d.nowNs()
+	n.l.nodeOpen(n.c)
+}
+
+// HalfClosed is the event loop's. What the node has sent before is read when the
+// pause ends.
+func (n *nodeSide) HalfClosed(*eventloop.Conn) {}
+
+// Closed is the event loop's.
+func (n *nodeSide) Closed(_ *eventloop.Conn, err error) {
+	l, c := n.l, n.c
+	l.now = l.d.nowNs()
+	if failed := (*eventloop.ConnectError)(nil); errors.As(err, &failed) {
+		if !l.dialer.Next(c) {
+			l.dialFailed(c, err)
+		}
+		return
+	}
+	l.nodeClosed(c, err)
+}
+
+// answerReadBytes is how much of an answer is read at once. Of a stream one event
+// comes at a time; where many come it is as its client may take none of them.
+func (l *loop) answerReadBytes(c *backend.Conn) int {
+	if x, _ := c.Owner.(*exchange); x != nil && x.phase >= phHolding && !x.resp.EventStream {
+		return readBufferBytes
+	}
+	return streamReadBytes
+}
+
 // nodeTraffic takes what came from a node.
-func (l *loop) nodeTraffic(c *backend.Conn) {
-	b, _ := c.Next(-1)
+func (l *loop) nodeTraffic(c *backend.Conn, b []byte) {
 	x, _ := c.Owner.(*exchange)
 	if x == nil {
 		// Bytes on an idle connection belong to no request; the next one must
@@ -207,7 +272,7 @@ func (l *loop) sendHead(x *exchange, body []byte) bool {
 		l.out = append(l.out, body...)
 		body = nil
 	}
-	l.writeBoth(c.conn, l.out, body)
+	c.conn.Write(l.out, body)
 	return c.state != stClosed
 }
 
@@ -244,7 +309,7 @@ func (l *loop) goOn(x *exchange, more bool) {
 	}
 	x.lastEventNs = l.now
 	l.armExchange(x)
-	if x.client.conn.OutboundBuffered() > pauseAboveBytes {
+	if x.client.conn.Pending() > 0 {
 		l.pauseNode(x)
 	}
 }
@@ -289,10 +354,10 @@ func (l *loop) finish(x *exchange, clean bool) {
 	}
 	if c != nil {
 		x.conn, c.Owner = nil, nil
-		l.resumeNode(c)
+		l.unpause(c)
 		// A request whose end the node has not read yet (an early answer)
 		// would run into the next one.
-		if clean && x.resp.KeepAlive && c.OutboundBuffered() == 0 && l.pool.Put(c, l.now) {
+		if clean && x.resp.KeepAlive && c.Pending() == 0 && l.pool.Put(c, l.now) {
 			c.In = c.In[:0]
 		} else {
 			l.closeNode(c)
@@ -305,10 +370,10 @@ func (l *loop) finish(x *exchange, clean bool) {
 
 // nodeClosed runs once for every connection to a node that ended.
 func (l *loop) nodeClosed(c *backend.Conn, err error) {
-	// A paused connection is told of nothing but failures; and when the loops
-	// end they close in any order.
-	broken := c.Paused || l.d.stopping.Load() || err != nil && !errors.Is(err, io.EOF)
-	c.Closed = true
+	broken := !errors.Is(err, io.EOF)
+	if c.Paused() {
+		l.slow--
+	}
 	l.pool.Remove(c)
 	x, _ := c.Owner.(*exchange)
 	if x == nil {

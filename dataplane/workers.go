@@ -1,9 +1,6 @@
 package dataplane
 
-import (
-	"context"
-	"sync"
-)
+import "sync"
 
 // sliceNs is how much work on one prompt a worker does before others have a
 // turn, so that one that takes seconds holds up nobody for so long.
@@ -94,10 +91,10 @@ func (l *loop) hand(id *identity, what job) bool {
 
 // give brings an identity back to its loop. It runs on a worker.
 func (l *loop) give(id *identity) {
-	_ = l.el.Execute(context.Background(), runnable(func() {
+	_ = l.el.Execute(func() {
 		l.now = l.d.nowNs()
 		l.identified(id)
-	}))
+	})
 }
 
 // identified runs on the loop when a worker is done.

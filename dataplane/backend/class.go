@@ -89,19 +89,14 @@ func (c Class) ClientStatus() int {
 }
 
 // DialClass says what a failure to connect means. Running out of descriptors,
-// memory or ports, and whatever gnet finds wrong when it takes a connection
-// over, are this host's faults; all else is the node's or the way's to it.
+// memory or ports is this host's fault; all else is the node's or the way's to it.
 func DialClass(err error) Class {
-	var enroll *EnrollError
 	for _, own := range []error{
-		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EAGAIN,
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EAGAIN, syscall.ENOSPC,
 	} {
 		if errors.Is(err, own) {
 			return Local
 		}
-	}
-	if errors.As(err, &enroll) {
-		return Local
 	}
 	return Refused
 }

@@ -4,23 +4,22 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
-	"golang.org/x/sys/unix"
+	"warmpath/dataplane/eventloop"
 )
 
 // Conn is one connection to a node. Loop-owned.
 type Conn struct {
-	gnet.Conn  // nil until it is enrolled
+	eventloop.Conn
 	Slot       int
 	Generation uint32
-	Home       any    // what it belongs to for life: the caller's loop
 	Owner      any    // who uses it; nil while idle
 	In         []byte // start of an answer's head that has not ended
-	Paused     bool   // reading is paused because the client is slow
-	Closed     bool
 
+	handler     eventloop.Handler
+	rest        []netip.AddrPort // where else the node may be
 	idleSinceNs int64
 	newer       *Conn // towards the most recently used idle one
 	older       *Conn
@@ -35,67 +34,75 @@ func (c *Conn) Reused() bool { return c.rested }
 // IdleSinceNs returns when the connection was last put into the pool.
 func (c *Conn) IdleSinceNs() int64 { return c.idleSinceNs }
 
-// Quiet reports whether nothing waits to be read on the connection: neither
-// bytes that no request asked for nor its end. What comes later cannot be told
-// from an answer.
-func (c *Conn) Quiet() bool {
-	var b [1]byte
-	_, _, err := unix.Recvfrom(c.Fd(), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	return err == unix.EAGAIN
-}
-
-// EnrollError says that a connection was made, but its loop could not take it.
-type EnrollError struct {
-	Address string
-	Err     error
-}
-
-func (e *EnrollError) Error() string {
-	return fmt.Sprintf("enroll connection to node at %s: %v", e.Address, e.Err)
-}
-
-// Unwrap returns what gnet said.
-func (e *EnrollError) Unwrap() error { return e.Err }
-
 // Dialer connects to nodes for one loop.
 type Dialer struct {
-	// Loop is where connections are enrolled and outcomes reported.
-	Loop gnet.EventLoop
-	// Failed is called on the loop when c could not be connected.
+	Loop *eventloop.Loop
+	// Failed is called on the loop when c could not be connected, never from
+	// within Dial.
 	Failed func(c *Conn, err error)
 }
 
-// Dial connects c to address ("host:port") in a goroutine of its own, because
-// gnet's Register has no time-out. On success the loop sees OnOpen with c as
-// the connection's context; on failure Failed runs on the loop.
-func (d *Dialer) Dial(c *Conn, address string, timeout time.Duration) {
+// Dial connects c to address ("host:port"); h is told the rest. Who gives it up
+// before sets c.Owner to nil and closes it. A name is looked up within timeout, in
+// a goroutine of its own.
+func (d *Dialer) Dial(c *Conn, address string, timeout time.Duration, h eventloop.Handler) {
+	c.handler = h
+	if at, err := netip.ParseAddrPort(address); err == nil {
+		d.begin(c, at)
+		return
+	}
 	go func() {
-		err := d.connect(c, address, timeout)
-		if err == nil {
-			return
-		}
+		found, err := lookUp(address, timeout)
 		// The loop is gone only when the process ends; then nobody waits.
-		_ = d.Loop.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
-			d.Failed(c, err)
-			return nil
-		}))
+		_ = d.Loop.Execute(func() {
+			switch {
+			case c.Owner == nil: // given up
+			case err != nil:
+				d.Failed(c, err)
+			default:
+				c.rest = found[1:]
+				d.begin(c, found[0])
+			}
+		})
 	}()
 }
 
-func (d *Dialer) connect(c *Conn, address string, timeout time.Duration) error {
-	dialer := net.Dialer{Timeout: timeout}
-	dialer.SetMultipathTCP(false) // plain TCP: what the kernel plane measures
-	nc, err := dialer.Dial("tcp", address)
+func (d *Dialer) begin(c *Conn, at netip.AddrPort) {
+	if err := d.Loop.Connect(&c.Conn, at, c.handler); err != nil {
+		_ = d.Loop.Execute(func() { d.Failed(c, err) })
+	}
+}
+
+// Next tries the node's next address, false if there is none. The handler calls
+// it when connecting to one has failed.
+func (d *Dialer) Next(c *Conn) bool {
+	if len(c.rest) == 0 || c.Owner == nil {
+		return false
+	}
+	at := c.rest[0]
+	c.rest = c.rest[1:]
+	d.begin(c, at)
+	return true
+}
+
+func lookUp(address string, timeout time.Duration) ([]netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(address)
 	if err != nil {
-		return fmt.Errorf("connect node at %s: %w", address, err)
+		return nil, fmt.Errorf("connect to node: %w", err)
 	}
-	result, err := d.Loop.Enroll(gnet.NewContext(context.Background(), c), nc)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	port, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
 	if err != nil {
-		_ = nc.Close()
-		return &EnrollError{address, err}
+		return nil, fmt.Errorf("connect to node at %s: %w", address, err)
 	}
-	if r := <-result; r.Err != nil {
-		return &EnrollError{address, r.Err}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, fmt.Errorf("connect to node at %s: %w", address, err)
 	}
-	return nil
+	var found []netip.AddrPort
+	for _, ip := range ips {
+		found = append(found, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+	}
+	return found, nil
 }
