@@ -134,7 +134,9 @@ func (l *loop) readClient(c *client) {
 	}
 	n, err := c.conn.Read(room)
 	if l.clientRead(c, err) && n > 0 {
-		l.bodyRead(c, n)
+		if l.bodyRead(c, n); c.state < stDraining {
+			l.steer(c)
+		}
 	}
 }
 
@@ -197,9 +199,9 @@ func (l *loop) serveOn(c *client) {
 // does not take what it is owed, and reads on when that is over.
 func (l *loop) steer(c *client) {
 	switch {
-	case c.owing, c.state == stBusy && len(c.in) > pipelineBytes:
+	case c.owing, c.state == stBusy && len(c.in) > pipelineBytes, c.state == stBody && c.x.stuck:
 		c.conn.Pause()
-	case c.state == stHead || c.state == stBusy:
+	default:
 		c.conn.Resume()
 	}
 }
@@ -217,6 +219,9 @@ func (l *loop) feed(c *client, b []byte) (used int) {
 			}
 			n = l.feedHead(c, b[used:])
 		case stBody:
+			if c.x.stuck {
+				return used
+			}
 			n = l.feedBody(c, b[used:])
 		default:
 			return used
@@ -278,11 +283,11 @@ func (l *loop) feedBody(c *client, b []byte) (used int) {
 	for used < len(b) && !x.body.Done() {
 		data, n, err := x.body.Next(b[used:])
 		if err != nil {
-			l.fail(x, wireAnswer(err))
+			l.refuseLate(x, wireAnswer(err))
 			return 0
 		}
-		if int64(len(x.data))+int64(data.Len()) > x.set.BodyBytes {
-			l.fail(x, errBodyTooLarge(x.set.BodyBytes))
+		if x.come+int64(data.Len()) > x.set.BodyBytes {
+			l.refuseLate(x, errBodyTooLarge(x.set.BodyBytes))
 			return 0
 		}
 		l.keepBody(x, data.Of(b[used:]))
@@ -301,7 +306,7 @@ func (l *loop) bodyRoom(x *exchange) []byte {
 		return nil
 	}
 	have := len(x.data)
-	left := x.req.ContentLength - int64(have)
+	left := x.req.ContentLength - x.come
 	if have == cap(x.data) {
 		l.growBody(x)
 	}
@@ -313,6 +318,7 @@ func (l *loop) bodyRead(c *client, n int) {
 	x := c.x
 	have := len(x.data)
 	x.data = x.data[:have+n]
+	x.come += int64(n)
 	if _, _, err := x.body.Next(x.data[have:]); err != nil {
 		panic("BUG: dataplane: a body of known length is malformed: " + err.Error())
 	}
@@ -325,13 +331,25 @@ func (l *loop) bodyGrown(c *client) bool {
 	x := c.x
 	if x.scanning {
 		if err := x.scan(x.body.Done()); err != nil {
-			l.fail(x, scanAnswer(err))
+			l.refuseLate(x, scanAnswer(err))
+			return false
+		}
+		if x.repeated() {
+			l.refuseLate(x, &errRepeatedKey)
 			return false
 		}
 	}
-	if x.body.Done() {
+	switch {
+	case x.passing:
+		if x.body.Done() {
+			c.state = stBusy
+		}
+		l.passOn(x)
+	case x.body.Done():
 		l.requestRead(x)
-	} else {
+	case l.mayDecide(x):
+		l.decideEarly(x)
+	default:
 		l.armBody(x)
 	}
 	return true
@@ -349,10 +367,7 @@ func (l *loop) armIn(c *client, afterNs int64) {
 // armBody gives the body the time of a head and what its slowest allowed rate
 // needs: a client that dribbles holds its buffers for no longer.
 func (l *loop) armBody(x *exchange) {
-	at := int64(0)
-	if x.set.HeadNs > 0 {
-		at = x.startNs + x.set.HeadNs + int64(len(x.data))*int64(1e9)/bodyBytesPerSecond
-	}
+	at := x.bodyDeadline()
 	if end := x.startNs + x.requestNs; x.requestNs > 0 && (at == 0 || end < at) {
 		at = end
 	}
@@ -361,16 +376,27 @@ func (l *loop) armBody(x *exchange) {
 	}
 }
 
+// bodyDeadline is when more of x's body must have come; 0 = never.
+func (x *exchange) bodyDeadline() int64 {
+	if x.set.HeadNs <= 0 {
+		return 0
+	}
+	return x.startNs + x.heldNs + x.set.HeadNs + x.come*int64(1e9)/bodyBytesPerSecond
+}
+
 // expired is the client's timer: what it means follows from the state.
 func (c *client) expired(nowNs int64) {
 	l := c.loop
 	switch c.state {
 	case stHead, stBody:
-		if c.x == nil {
+		switch {
+		case c.x == nil:
 			l.endIdle(c)
-			return
+		case c.x.passing:
+			l.exchangeExpired(c.x)
+		default:
+			l.fail(c.x, &errSlowRequest)
 		}
-		l.fail(c.x, &errSlowRequest)
 	case stBusy:
 		l.exchangeExpired(c.x)
 	default:

@@ -66,6 +66,9 @@ func (l *loop) connect(x *exchange) {
 	c := &backend.Conn{Slot: x.node.Slot, Generation: x.node.Generation, Owner: x}
 	x.conn = c
 	x.sentNs = l.now
+	if x.uploading() {
+		l.holdUpload(x)
+	}
 	l.armExchange(x)
 	l.dialer.Dial(c, x.node.Address, time.Duration(x.set.ConnectNs), &nodeSide{l, c})
 }
@@ -157,11 +160,22 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 	if x.rank >= 0 && x.node.Engine == "sglang" {
 		body = l.putRank(x)
 	}
-	if x.req.Body != wire.BodyNone {
+	rest := x.uploading()
+	switch {
+	case x.req.Body == wire.BodyNone:
+	case !rest:
 		o.ContentLength = int64(len(l.rankField) + len(body))
+	case x.chunked:
+		o.Chunked = true
+	default:
+		o.ContentLength = int64(len(l.rankField)) + x.req.ContentLength
 	}
+	x.taken = len(x.data)
 	l.forwarded(x, &o)
 	l.out = wire.AppendRequestHead(l.out[:0], x.head, &x.req, &o)
+	if rest && x.chunked {
+		l.out = appendChunkLine(l.out, len(l.rankField)+len(body))
+	}
 	l.out = append(l.out, l.rankField...)
 	// From here on c may close under us: nodeClosed has moved x on then.
 	if len(body) <= joinBytes { // a copy of so little costs less than a second piece in the kernel
@@ -182,6 +196,10 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 // requestSent runs when the node has taken the whole request. A long body is not
 // held for another try.
 func (l *loop) requestSent(x *exchange) {
+	if x.passing {
+		l.pieceSent(x)
+		return
+	}
 	if len(x.data) > x.set.RetryBodyBytes {
 		x.data, x.bodyGone = nil, true
 	}
@@ -235,8 +253,8 @@ func (l *loop) armExchange(x *exchange) {
 func (x *exchange) deadline() int64 {
 	at := int64(0)
 	earlier := func(fromNs, afterNs int64) {
-		if afterNs > 0 && (at == 0 || fromNs+afterNs < at) {
-			at = fromNs + afterNs
+		if afterNs > 0 {
+			at = earliest(at, fromNs+afterNs)
 		}
 	}
 	earlier(x.startNs, x.requestNs)
@@ -246,13 +264,23 @@ func (x *exchange) deadline() int64 {
 	case phConnecting:
 		earlier(x.sentNs, x.set.ConnectNs)
 	case phWaiting, phHolding:
-		if x.found != nil && x.found.Stream == scan.True || x.phase == phHolding {
+		if x.uploading() || x.stuck {
+			at = earliest(at, x.uploadDeadline())
+		} else if x.found != nil && x.found.Stream == scan.True || x.phase == phHolding {
 			earlier(x.sentNs, x.firstEventLimit())
 		}
 	case phRelaying:
 		earlier(x.lastEventNs, x.set.IdleStreamNs)
 	}
 	return at
+}
+
+// earliest returns the earlier of two deadlines, of which 0 is never.
+func earliest(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // firstEventLimit is the silence that a stream's node is allowed. With `auto`
@@ -288,6 +316,8 @@ func (l *loop) exchangeExpired(x *exchange) {
 		l.fail(x, &errRequestTimeout)
 	case x.phase == phIdentifying:
 		l.identifyLate(x)
+	case x.uploading() && !x.stuck:
+		l.refuseLate(x, &errSlowRequest)
 	case x.phase == phRelaying && x.conn.Paused():
 		if !x.clientTakes() {
 			l.cut(x, backend.ClientGone)

@@ -110,7 +110,7 @@ func (e *ExactModels) of(name string) *prompt.Model {
 // exactModel returns what the prompts of x's model need, nil if they are not
 // known exactly at any node.
 func (l *loop) exactModel(x *exchange) *prompt.Model {
-	if x.model < 0 || x.class.form == prompt.FormNone || len(x.data) > maxExactBytes {
+	if x.model < 0 || x.class.form == prompt.FormNone || len(x.data) > maxExactBytes || x.passing {
 		return nil
 	}
 	m := l.view.exact[x.model]
@@ -274,7 +274,7 @@ func (l *loop) settle(x *exchange) {
 		l.dropIdentity(x)
 	}
 	x.prefixed, x.units = x.prefixed || len(x.units) > 0, nil
-	if x.evidence > 0 || cap(x.data) <= keptEvidenceBytes || x.conn != nil && x.conn.Lent() > 0 { // requestSent comes back here
+	if x.evidence > 0 || cap(x.data) <= keptEvidenceBytes || x.uploading() || x.conn != nil && x.conn.Lent() > 0 { // requestSent comes back here
 		return
 	}
 	if x.tokens > 0 && l.evidenceBytes+cap(x.data) <= maxEvidenceBytes {

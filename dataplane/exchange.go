@@ -46,8 +46,10 @@ type exchange struct {
 
 // flow is what an exchange knows of one request alone.
 type flow struct {
-	client    *client
-	set       *Settings
+	client *client
+	set    *Settings
+	come   int64 // bytes of the body, de-chunked
+	upload
 	phase     phase
 	requestNs int64 // longest the request may take; 0 = no limit
 	class     class
@@ -200,6 +202,7 @@ func (l *loop) keepBody(x *exchange, b []byte) {
 		x.data = l.bodyBuffer(x.believed(len(b)))
 	}
 	x.data = append(x.data, b...)
+	x.come += int64(len(b))
 }
 
 // growBody makes room for more of a body of known length.
@@ -212,7 +215,11 @@ func (l *loop) growBody(x *exchange) {
 // believed is how much room a body gets of which so many bytes have come. What
 // its head announces is believed in steps, each by what was really sent.
 func (x *exchange) believed(come int) int64 {
-	return min(x.req.ContentLength, max(bodyRoomPerByte*int64(come), bodyRoomLeast))
+	most := x.req.ContentLength
+	if most > int64(x.set.RetryBodyBytes) { // it is not held when it is passed on
+		most = min(most, max(x.set.RoutingWindowBytes+bodyReadBytes, 2*int64(come)))
+	}
+	return min(most, max(bodyRoomPerByte*int64(come), bodyRoomLeast))
 }
 
 // scan goes on with the pass over the body.

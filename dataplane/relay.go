@@ -248,7 +248,7 @@ func (l *loop) begin(x *exchange, b []byte) {
 func (l *loop) sendHead(x *exchange, body []byte) bool {
 	o := wire.ResponseOptions{
 		Minor:           x.req.Minor,
-		KeepAlive:       x.clientKeep && !l.d.draining.Load(),
+		KeepAlive:       x.clientKeep && !x.uploading() && !l.d.draining.Load(),
 		RequestID:       x.requestID(),
 		RoutedTo:        x.node.NameBytes,
 		DurationSeconds: -1,
@@ -357,7 +357,7 @@ func (l *loop) finish(x *exchange, clean bool) {
 		l.unpause(c)
 		// A request whose end the node has not read yet (an early answer)
 		// would run into the next one.
-		if clean && x.resp.KeepAlive && c.Pending() == 0 && l.pool.Put(c, l.now) {
+		if clean && x.resp.KeepAlive && c.Pending() == 0 && x.body.Done() && l.pool.Put(c, l.now) {
 			c.In = c.In[:0]
 		} else {
 			l.closeNode(c)

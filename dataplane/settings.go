@@ -14,10 +14,11 @@ type Settings struct {
 	Policy policy.Policy
 	Island string // where this router stands
 
-	Head           wire.Limits
-	BodyBytes      int64 // longest request body
-	RetryBodyBytes int   // longer bodies are not held for another try
-	Connections    int   // client connections; those beyond get 503
+	Head               wire.Limits
+	BodyBytes          int64 // longest request body
+	RetryBodyBytes     int   // longer bodies are not held for another try
+	RoutingWindowBytes int64 // of a longer body this much is waited for, where that is enough to decide; 0 = for all
+	Connections        int   // client connections; those beyond get 503
 
 	ConnectNs       int64            // must not be zero
 	HeadNs          int64            // a request's head, and the grace of its body

@@ -90,8 +90,9 @@ type Decision struct {
 // Needs are the inputs of a decision that the caller may leave out, as they
 // cost something to make, unless the policy asks for them.
 type Needs struct {
-	SystemKey bool // Request.SystemKey
-	PrefixKey bool // Request.PrefixKey and Match.PrefixHolder
+	SystemKey  bool // Request.SystemKey
+	PrefixKey  bool // Request.PrefixKey and Match.PrefixHolder
+	SessionKey bool // Request.SessionKey, for which a body may have to be waited
 }
 
 // Policy is one routing rule with its parameters.

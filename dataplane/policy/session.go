@@ -17,7 +17,7 @@ func openSession() ([]field, func() Policy) {
 
 func (session) Name() string { return "session" }
 
-func (session) Needs() Needs { return Needs{} }
+func (session) Needs() Needs { return Needs{SessionKey: true} }
 
 func (session) Prepare(s *fleet.Snapshot) Prepared { return &sessionPrepared{newView(s)} }
 

@@ -49,5 +49,6 @@ func FuzzScan(f *testing.F) {
 			at = append(at, n)
 		}
 		checkSplit(t, body, s, err, at...)
+		checkForgetting(t, body, s, err, int(step)+1)
 	})
 }

@@ -2,6 +2,10 @@ package scan
 
 // assemble writes what s has found to r, with what is open as it stands.
 func (s *Scanner) assemble(r *Result) {
+	if s.forgot {
+		*r = Result{Stream: s.stream, MaxTokens: s.maxCompletionTokens.orElse(s.maxTokens.orElse(-1)), PrefixLen: s.prefixLen.orElse(-1)}
+		return
+	}
 	*r = Result{
 		Model:     s.model.Span,
 		HasModel:  s.model.ok,

@@ -57,7 +57,7 @@ type Scanner struct {
 	err   *Error
 
 	// The token that is open at pos, if any.
-	tok     int // offset of its first byte
+	tok     int // offset of its first byte; -1 = forgotten
 	escaped bool
 	num     numberState
 	lit     string // the literal being matched …
@@ -65,6 +65,7 @@ type Scanner struct {
 
 	// What was found; assembled by Result.
 	fields
+	forgot bool // spans mean nothing any more
 
 	res Result
 }
@@ -95,7 +96,7 @@ func (s *Scanner) Scan(body []byte, final bool) (done bool, err *Error) {
 	if len(body) < s.pos {
 		panic("BUG: scan: the body shrank between two calls")
 	}
-	if s.pos == 0 {
+	if s.pos == 0 && !s.forgot {
 		s.limitDefaults()
 	}
 	if s.err == nil && len(body) > MaxBodyBytes {
@@ -136,6 +137,30 @@ func (s *Scanner) Repeated() Keys { return s.repeated }
 // Offset returns the number of bytes that are dealt with. It lags behind the
 // body by less than six bytes, an escape or a character cut in two.
 func (s *Scanner) Offset() int { return s.pos }
+
+// longestHeldToken bounds the keys and numbers that Forget must leave in place.
+const longestHeldToken = 64 << 10
+
+// Forget makes the pass go on without the first bytes of the body: all that are
+// dealt with, but for a key or a number that has not ended. It returns how many;
+// the next body to Scan begins behind them. From then on only what is no span
+// counts: errors, whose offsets are in what is left, Seen, Repeated, and the
+// numbers of Result.
+func (s *Scanner) Forget() (n int) {
+	n = s.pos
+	switch s.state {
+	case inKey, inNumber, inLiteral:
+		if n = max(s.tok, 0); s.pos-n > longestHeldToken {
+			s.failLimit(s.pos, longestHeldToken, "bytes of a key or number")
+		}
+		s.tok = 0
+	case inString:
+		s.tok = -1 // behind its quote there may be anything
+	}
+	s.pos -= n
+	s.forgot = s.forgot || n > 0
+	return n
+}
 
 func (s *Scanner) limitDefaults() {
 	l := &s.Limits

@@ -9,6 +9,7 @@ type RequestOptions struct {
 	PathPrefix     string // put before the path: "" or "/…" without a slash at its end
 	Host           string // authority of the node; "" keeps the client's
 	ContentLength  int64  // bytes of the body that follow; -1 = no such field
+	Chunked        bool   // the body that follows comes in chunks; ContentLength is -1 then
 	RequestID      []byte // X-Request-Id
 	ForwardedFor   []byte // X-Forwarded-For, the full value
 	RealIP         []byte // X-Real-IP
@@ -19,7 +20,7 @@ type RequestOptions struct {
 // AppendRequestHead appends the head of r, parsed from src, as it goes to a
 // node. The request line becomes origin-form (asterisk-form stays) and
 // HTTP/1.1; hop-by-hop fields and what Connection names are left out; Host and
-// the framing fields are ours, because bodies are forwarded with their length.
+// the framing fields are ours.
 // All other lines are copied as they are and in their order, a run of them in
 // one copy. src is what r was parsed from.
 func AppendRequestHead(dst, src []byte, r *Request, o *RequestOptions) []byte {
@@ -51,7 +52,10 @@ func AppendRequestHead(dst, src []byte, r *Request, o *RequestOptions) []byte {
 	if o.Rank >= 0 {
 		dst = appendNumber(dst, "X-data-parallel-rank: ", int64(o.Rank))
 	}
-	if o.ContentLength >= 0 {
+	switch {
+	case o.Chunked:
+		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
+	case o.ContentLength >= 0:
 		dst = appendNumber(dst, "Content-Length: ", o.ContentLength)
 	}
 	return append(dst, "\r\n"...)
