@@ -30,7 +30,7 @@ func DataplaneSettings(c *config.Config) (*dataplane.Settings, error) {
 	s := &dataplane.Settings{
 		Policy: rule, Island: c.Site.Island,
 		Head:      wire.Limits{HeadBytes: int(c.Limits.HeadBytes), Fields: c.Limits.Headers},
-		BodyBytes: c.Limits.BodyBytes, RetryBodyBytes: int(c.Limits.RetryBodyBytes), RoutingWindowBytes: c.Limits.RoutingWindowBytes, Connections: c.Limits.Connections,
+		BodyBytes: c.Limits.BodyBytes, RetryBodyBytes: int(c.Limits.RetryBodyBytes), RoutingWindowBytes: c.Limits.RoutingWindowBytes, MemoryBytes: memoryBudget(c.Limits.MemoryBytes), Connections: c.Limits.Connections,
 		ConnectNs: int64(c.Timeouts.Connect), HeadNs: int64(c.Timeouts.Head), FirstEventNs: int64(c.Timeouts.FirstEvent.Value),
 		FirstAuto: c.Timeouts.FirstEvent.Auto, IdleStreamNs: int64(c.Timeouts.IdleStream), RequestNs: int64(c.Timeouts.Request),
 		IdentifyNs:   int64(c.Timeouts.Identify),

@@ -8,6 +8,10 @@ import "warmpath/dataplane/backend"
 
 // pauseNode stops reading x's node.
 func (l *loop) pauseNode(x *exchange) {
+	l.countClient(x.client)
+	if l.shedReader(x) {
+		return
+	}
 	if c := x.conn; !c.Paused() {
 		c.Pause()
 		l.pauses++

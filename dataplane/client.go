@@ -34,6 +34,7 @@ type client struct {
 	feeding  bool  // feed is on the stack
 	owing    bool  // not served on before it has taken what it is owed
 	lingered int   // bytes dropped while lingering
+	budgeted int   // bytes of its memory that count against the budget
 	idleNs   int64 // since when it waits for nothing
 
 	next, prev *client // in loop.open
@@ -91,6 +92,7 @@ func (c *client) Readable(conn *eventloop.Conn) {
 func (c *client) Drained(*eventloop.Conn) {
 	l := c.loop
 	l.now = l.d.nowNs()
+	l.countClient(c)
 	switch x := c.x; {
 	case c.state == stDraining:
 		l.lingerOn(c)
@@ -165,12 +167,14 @@ func (l *loop) clientTraffic(c *client, b []byte) {
 func (l *loop) keepUnused(c *client, b []byte, used int) {
 	if c.state >= stDraining {
 		c.in = nil
+		l.countClient(c)
 		return
 	}
 	c.in = append(c.in[:0], b[used:]...)
 	if len(c.in) == 0 && cap(c.in) > joinBytes {
 		c.in = nil // idle connections keep no large buffers
 	}
+	l.countClient(c)
 	l.steer(c)
 }
 
@@ -329,6 +333,9 @@ func (l *loop) bodyRead(c *client, n int) {
 // request was not refused for it.
 func (l *loop) bodyGrown(c *client) bool {
 	x := c.x
+	if l.countBody(x); !x.body.Done() && l.shedBody(x) {
+		return false
+	}
 	if x.scanning {
 		if err := x.scan(x.body.Done()); err != nil {
 			l.refuseLate(x, scanAnswer(err))
@@ -488,6 +495,7 @@ func (l *loop) clientClosed(c *client) {
 	l.clients.Add(-1)
 	l.d.clients.Add(-1)
 	c.in = nil
+	l.countClient(c)
 	if x := c.x; x != nil {
 		l.abandon(x)
 	}

@@ -59,6 +59,8 @@ type Totals struct {
 	Output        map[string]OutputTally // by model
 	Retries       map[backend.Class]uint64
 	BudgetEmpty   uint64
+	MemoryBytes   int64             // that count against the budget
+	Shed          [shedKinds]uint64 // given up for want of memory, by ShedNames
 	Pauses        uint64
 	NotesDropped  uint64
 
@@ -98,6 +100,7 @@ type loopTally struct {
 	outputs     tally.Counters[string] // … and the answers that said them
 	retries     [backend.Classes]uint64
 	budgetEmpty uint64
+	shed        [shedKinds]uint64
 }
 
 func (t *loopTally) init() {
@@ -223,7 +226,7 @@ func (d *Dataplane) Totals() Totals {
 	t := Totals{
 		Output: map[string]OutputTally{}, Requests: map[RequestKey]uint64{}, Decisions: map[DecisionKey]uint64{}, Nodes: map[string]*NodeTally{}, Retries: map[backend.Class]uint64{},
 		Duration: tally.NewHistogram(durationBounds), Routing: tally.NewHistogram(routingBounds), MatchErr: tally.NewHistogram(matchBounds),
-		Clients: d.clients.Load(), Active: d.active.Load(), AcceptFailures: d.accept.failed.Load(), Refused: d.accept.refused.Load(),
+		MemoryBytes: d.memory.Load(), Clients: d.clients.Load(), Active: d.active.Load(), AcceptFailures: d.accept.failed.Load(), Refused: d.accept.refused.Load(),
 	}
 	for _, l := range d.loops {
 		t.NotesDropped += l.notes.Dropped()
@@ -254,6 +257,9 @@ func (t *Totals) add(l *loop) {
 		}
 	}
 	t.BudgetEmpty += o.budgetEmpty
+	for i, n := range o.shed {
+		t.Shed[i] += n
+	}
 	t.Pauses += l.pauses
 	t.Identifying += l.identifying
 	t.WithWorkers += l.withWorkers

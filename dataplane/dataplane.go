@@ -41,6 +41,7 @@ type Dataplane struct {
 	disagreements chan Disagreement
 
 	clients  atomic.Int64 // connections accepted and not closed
+	memory   atomic.Int64 // bytes that count against the budget
 	active   atomic.Int64 // requests being answered
 	retrying atomic.Int64 // of those, the ones in a try that the budget pays for
 	draining atomic.Bool

@@ -201,7 +201,9 @@ func (l *loop) requestSent(x *exchange) {
 		return
 	}
 	if len(x.data) > x.set.RetryBodyBytes {
-		x.data, x.bodyGone = nil, true
+		l.dropBody(x)
+	} else {
+		l.shedHeld(x)
 	}
 	if x.began {
 		l.settleBegun(x) // the answer came before

@@ -277,15 +277,12 @@ func (l *loop) settle(x *exchange) {
 	if x.evidence > 0 || cap(x.data) <= keptEvidenceBytes || x.uploading() || x.conn != nil && x.conn.Lent() > 0 { // requestSent comes back here
 		return
 	}
-	if x.tokens > 0 && l.evidenceBytes+cap(x.data) <= maxEvidenceBytes {
+	if x.tokens > 0 && l.evidenceBytes+cap(x.data) <= maxEvidenceBytes && l.memory(x.set) < memoryTight {
 		x.evidence = cap(x.data)
 		l.evidenceBytes += x.evidence
 		return
 	}
-	if !x.lent {
-		l.spareBody(x.data)
-	}
-	x.data, x.bodyGone = nil, true
+	l.dropBody(x)
 }
 
 // Bodies of up to keptEvidenceBytes are kept until their answer's end, as the

@@ -46,9 +46,10 @@ type exchange struct {
 
 // flow is what an exchange knows of one request alone.
 type flow struct {
-	client *client
-	set    *Settings
-	come   int64 // bytes of the body, de-chunked
+	client   *client
+	set      *Settings
+	come     int64 // bytes of the body, de-chunked
+	budgeted int   // bytes of its memory that count against the budget
 	upload
 	phase     phase
 	requestNs int64 // longest the request may take; 0 = no limit
@@ -143,6 +144,9 @@ func (l *loop) freeExchange(x *exchange) {
 	l.d.active.Add(-1)
 	l.dropIdentity(x)
 	l.evidenceBytes -= x.evidence
+	if x.budgeted != 0 {
+		l.d.memory.Add(-int64(x.budgeted))
+	}
 	if len(l.idle) >= maxIdleExchanges {
 		return
 	}
@@ -246,7 +250,10 @@ func (l *loop) headRead(x *exchange) *answer {
 	if x.req.Body == wire.BodyLength && x.req.ContentLength > x.set.BodyBytes {
 		return errBodyTooLarge(x.set.BodyBytes)
 	}
-	return x.class.refuse
+	if x.class.refuse != nil || x.req.Body == wire.BodyNone {
+		return x.class.refuse
+	}
+	return l.shedNew(x)
 }
 
 func (l *loop) setID(x *exchange) {

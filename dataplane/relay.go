@@ -68,7 +68,7 @@ func (n *nodeSide) Closed(_ *eventloop.Conn, err error) {
 // answerReadBytes is how much of an answer is read at once. Of a stream one event
 // comes at a time; where many come it is as its client may take none of them.
 func (l *loop) answerReadBytes(c *backend.Conn) int {
-	if x, _ := c.Owner.(*exchange); x != nil && x.phase >= phHolding && !x.resp.EventStream {
+	if x, _ := c.Owner.(*exchange); x != nil && x.phase >= phHolding && !x.resp.EventStream && l.memory(x.set) < memoryTight {
 		return readBufferBytes
 	}
 	return streamReadBytes

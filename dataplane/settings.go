@@ -19,6 +19,7 @@ type Settings struct {
 	RetryBodyBytes     int   // longer bodies are not held for another try
 	RoutingWindowBytes int64 // of a longer body this much is waited for, where that is enough to decide; 0 = for all
 	Connections        int   // client connections; those beyond get 503
+	MemoryBytes        int64 // of bodies and answers that are held, see memory.go; 0 = no bound
 
 	ConnectNs       int64            // must not be zero
 	HeadNs          int64            // a request's head, and the grace of its body

@@ -135,6 +135,7 @@ func (l *loop) forget(x *exchange) {
 	}
 	x.data = x.data[:copy(x.data, x.data[n:])]
 	x.taken = len(x.data)
+	l.countBody(x)
 }
 
 // repeated reports a key that came again after the request was decided on it.

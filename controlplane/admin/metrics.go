@@ -46,6 +46,8 @@ var (
 	descAccept     = desc("accept_failures_total", "Accepts that failed.")
 	descRefused    = desc("connections_refused_total", "Connections beyond limits.connections.")
 	descPauses     = desc("backpressure_pauses_total", "Times a node was paused because its client was slow.")
+	descMemory     = desc("memory_bytes", "Bodies and answers held that count against limits.memory.")
+	descShed       = desc("memory_shed_total", "What was given up for want of memory.", "kind")
 	descNotes      = desc("notes_dropped_total", "Notes from loops to the indexer that found their ring full.")
 	descReload     = desc("config_reload_success", "1 if the last reload succeeded, or there was none.")
 	descPressure   = desc("pressure", "Moving average of the share of nodes with queued prefill.")
@@ -82,6 +84,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	m.counter(descAccept, float64(t.AcceptFailures))
 	m.counter(descRefused, float64(t.Refused))
 	m.counter(descPauses, float64(t.Pauses))
+	m.gauge(descMemory, float64(t.MemoryBytes))
+	for kind, n := range t.Shed {
+		m.counter(descShed, float64(n), dataplane.ShedNames[kind])
+	}
 	m.counter(descNotes, float64(t.NotesDropped))
 	m.gauge(descReload, flag(c.opt.Control.ReloadOK()))
 	m.gauge(descPressure, c.opt.Fleet.Pressure())

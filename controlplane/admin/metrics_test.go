@@ -53,6 +53,8 @@ var every = map[string]string{
 	"config_reload_success":        "",
 	"accept_failures_total":        "",
 	"backpressure_pauses_total":    "",
+	"memory_bytes":                 "",
+	"memory_shed_total":            "kind",
 	"build_info":                   "version",
 	"connections_refused_total":    "",
 	"index_evictions_total":        "reason",

@@ -122,7 +122,7 @@ type Limits struct {
 	BodyBytes          int64
 	RoutingWindowBytes int64
 	RetryBodyBytes     int64
-	MemoryBytes        int64 // 0 = no bound
+	MemoryBytes        int64 // 0 = half of what there is
 }
 
 // Retry says when a request moves to another node.

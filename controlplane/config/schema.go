@@ -135,7 +135,7 @@ func servingKeys(c *Config) []entry {
 			leaf("body_bytes", "256MiB", "", &l.BodyBytes, size(1024, 1<<40), showSize),
 			leaf("routing_window", "1MiB", "a larger body may be decided on its first part", &l.RoutingWindowBytes, size(1024, 1<<40), showSize),
 			leaf("retry_body_bytes", "4MiB", "a larger body is not kept for a retry", &l.RetryBodyBytes, size(0, 1<<40), showSize),
-			leaf("memory", "0", "of all bodies held; 0 = no bound", &l.MemoryBytes, size(0, maxBytes), showSize)),
+			leaf("memory", "0", "of bodies and answers held, over all connections; 0 = half of what the host or the control group has", &l.MemoryBytes, size(0, maxBytes), showSize)),
 		group("retry", "",
 			leaf("retries", "2", "tries after the first", &c.Retry.Retries, integer(0, 10), showInt[int]),
 			leaf("budget", "0.2", "share of active requests", &c.Retry.Budget, number(0, 1), showNumber),

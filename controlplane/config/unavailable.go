@@ -6,7 +6,6 @@ package config
 // else changes.
 var unavailable = map[string]string{
 	"site.region":                "choice by distance",
-	"limits.memory":              "a total memory budget",
 	"index.sweep":                "a sweep interval (entries age continuously)",
 	"retry.hedge":                "hedging",
 	"kernel.rto_min":             "the kernel plane",
