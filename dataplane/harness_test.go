@@ -292,6 +292,8 @@ func apply(w *index.Writer, n dataplane.Note) {
 		w.Speculate(n.Slot, n.Chain, n.AtNs)
 	case dataplane.NoteBegun:
 		w.Settle(n.Slot, n.Chain, n.AtNs)
+	case dataplane.NoteLearnedText:
+		w.LearnText(n.Slot, n.Chain, n.AtNs)
 	default:
 		w.Learn(n.Slot, n.Chain, n.AtNs)
 	}

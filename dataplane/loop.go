@@ -80,6 +80,7 @@ type matchScratch struct {
 	loads  policy.Loads
 	inputs policy.Inputs
 	prefix prefix.Scratch
+	tail   prefix.Tail
 }
 
 func newLoop(d *Dataplane, el *eventloop.Loop) *loop {

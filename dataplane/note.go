@@ -26,9 +26,10 @@ type Note struct {
 type NoteKind uint8
 
 const (
-	NoteLearned  NoteKind = iota // the whole chain; the node does not report what it holds
-	NoteExpected                 // what the node is expected to report
-	NoteBegun                    // … whose first token has come: until when it counts, newly
+	NoteLearned     NoteKind = iota // the whole chain; the node does not report what it holds
+	NoteExpected                    // what the node is expected to report
+	NoteBegun                       // … whose first token has come: until when it counts, newly
+	NoteLearnedText                 // as NoteLearned, a chain of text
 )
 
 const (

@@ -33,7 +33,11 @@ func (l *loop) note(x *exchange) {
 	if x.node.PrefixTokens == 0 && l.overlay.seen(x.units[len(x.units)-1], x.slot(), x.node.Generation, l.now) {
 		return
 	}
-	l.tell(x, Note{Kind: NoteLearned, Slot: x.slot(), Generation: x.node.Generation, AtNs: l.now, Chain: x.units, IDs: l.reporterIDs(x)})
+	kind := NoteLearned
+	if x.exact == ExactText {
+		kind = NoteLearnedText
+	}
+	l.tell(x, Note{Kind: kind, Slot: x.slot(), Generation: x.node.Generation, AtNs: l.now, Chain: x.units, IDs: l.reporterIDs(x)})
 	x.noted = len(x.units)
 }
 

@@ -157,6 +157,7 @@ func (l *loop) identify(x *exchange) (later bool) {
 	case withWorker:
 		return true
 	}
+	x.chain.Borrow(&l.match.tail)
 	x.chain.Reset(x.snap.Seed, name, x.found.CacheSalt.Of(x.data))
 	if x.units = x.chain.Append(x.data, x.found); len(x.units) > 0 {
 		x.exact, x.unitTokens = ExactText, prefix.TextUnitTokens
@@ -229,7 +230,7 @@ func (l *loop) matchUnits(x *exchange) {
 	// An engine always computes the last token (design, section 5).
 	most := uint32(max(x.polReq.PromptTokens-1, 0))
 	for slot, n := range m.units {
-		m.match.Tokens[slot] = min(n*prefix.TextUnitTokens, most)
+		m.match.Tokens[slot] = min(uint32(prefix.TextTokens(int(n))), most)
 	}
 	if l.view.needs.PrefixKey {
 		x.matchPrefix(l)
@@ -250,9 +251,12 @@ func (x *exchange) matchPrefix(l *loop) {
 			tokens = n
 		}
 	}
-	unit := int64(x.unitTokens)
-	units := min((tokens+unit-1)/unit, int64(len(x.units)))
-	if units <= 0 {
+	units := int64(prefix.TextUnits(int(min(tokens, 1<<30))))
+	if x.exact >= ExactPrefix {
+		unit := int64(x.unitTokens)
+		units = (tokens + unit - 1) / unit
+	}
+	if units = min(units, int64(len(x.units))); units <= 0 {
 		return
 	}
 	x.polReq.PrefixKey = uint64(x.units[units-1])

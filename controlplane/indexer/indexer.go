@@ -226,6 +226,8 @@ func (x *Indexer) learn(n dataplane.Note) {
 		if n.Echo {
 			x.awaitEcho(n)
 		}
+	case dataplane.NoteLearnedText:
+		x.writer.LearnText(n.Slot, n.Chain, n.AtNs)
 	default:
 		if len(n.IDs) > 0 && x.opt.Sent != nil {
 			n.Chain = n.Chain[x.opt.Sent(n):]

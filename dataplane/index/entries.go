@@ -1,6 +1,7 @@
 package index
 
 import (
+	"math/bits"
 	"unsafe"
 
 	"warmpath/dataplane/prefix"
@@ -14,7 +15,7 @@ import (
 // names the entry:
 //
 //	             a                     b                     c
-//	learned      level:7  newer:25     flags:7  older:25     tick of the last use
+//	learned      level:7  newer:25     flags:7  older:25     tick of the last use; two of the flags are its weight
 //	speculative  newer                 older                 slot:10  due tick:22
 //	reported     block hash, low half  block hash, high half next part:25  more copies:7
 //	part         –                     –                     next part:25  0
@@ -39,7 +40,16 @@ const (
 	flagBusy   = 1 << (idBits + iota) // part of the chain that is being learned: stays
 	flagParent                        // some unit that follows it was learned
 	flagForked                        // … and another one
+	weightBits = iota + idBits        // two: half the exponent of the weight
 )
+
+// weight is how much a learned entry counts against the capacity of its node.
+func (e *entry) weight() int { return 1 << (2 * (e.b >> weightBits & 3)) }
+
+// setWeight sets it: 1, 4, 16 or 64.
+func (e *entry) setWeight(w int) {
+	e.b = e.b&^(3<<weightBits) | uint32(bits.TrailingZeros(uint(w))/2)<<weightBits
+}
 
 // Bounds of what a reported entry can say, in c.
 const (

@@ -11,12 +11,22 @@ import "warmpath/dataplane/prefix"
 // When the node is full, units go in its eviction order; when the index is full
 // those of the node with the most. Units that the node reports are not learned.
 func (w *Writer) Learn(slot int, chain []prefix.Hash, nowNs int64) {
-	w.LearnPriority(slot, chain, 0, nowNs)
+	w.learn(slot, chain, 0, nowNs, false)
+}
+
+// LearnText is Learn of a chain of text, whose units grow with depth: each
+// counts by its weight (prefix.TextUnitWeight) against the capacity.
+func (w *Writer) LearnText(slot int, chain []prefix.Hash, nowNs int64) {
+	w.learn(slot, chain, 0, nowNs, true)
 }
 
 // LearnPriority is Learn of a prompt that has a priority, 0 (Learn's) to 127:
 // under the order Priority a unit has the highest that it was used with.
 func (w *Writer) LearnPriority(slot int, chain []prefix.Hash, priority int, nowNs int64) {
+	w.learn(slot, chain, priority, nowNs, false)
+}
+
+func (w *Writer) learn(slot int, chain []prefix.Hash, priority int, nowNs int64, text bool) {
 	checkSlot(slot)
 	n := &w.nodes[slot]
 	if !w.ready(slot, n) {
@@ -24,7 +34,8 @@ func (w *Writer) LearnPriority(slot int, chain []prefix.Hash, priority int, nowN
 		return
 	}
 	tick := w.now(nowNs)
-	chain = chain[:min(len(chain), n.capacity)]
+	w.text = text
+	chain = chain[:w.fitting(len(chain), n.capacity)]
 	if n.order == LRU {
 		w.learnLRU(slot, n, chain, tick)
 	} else {
@@ -33,6 +44,25 @@ func (w *Writer) LearnPriority(slot int, chain []prefix.Hash, priority int, nowN
 	w.counts.learned++
 	w.publishSlot(slot)
 	w.publish()
+}
+
+// weightOf returns the weight of a unit of the chain that is being learned.
+func (w *Writer) weightOf(i int) int {
+	if w.text {
+		return prefix.TextUnitWeight(i)
+	}
+	return 1
+}
+
+// fitting returns how many of n units of the chain a node can hold at all.
+func (w *Writer) fitting(n, capacity int) int {
+	if !w.text || prefix.TextWeight(n) <= capacity {
+		return min(n, capacity)
+	}
+	for n > 0 && prefix.TextWeight(n) > capacity {
+		n--
+	}
+	return n
 }
 
 // learnLRU puts each unit right behind its parent, the first one to the front.
@@ -47,10 +77,11 @@ func (w *Writer) learnLRU(slot int, n *node, chain []prefix.Hash, tick uint32) {
 			if w.reports(slot, n, key) {
 				continue
 			}
-			for range 2 { // two, so that a node whose capacity fell gets there
-				w.evict(slot, n, parent)
+			weight := w.weightOf(i)
+			for range 1 + weight { // one more than it takes, so that a node whose capacity fell gets there
+				w.evict(slot, n, weight, parent)
 			}
-			if id = w.admit(slot, n, key, parent); id == 0 {
+			if id = w.admit(slot, n, key, weight, parent); id == 0 {
 				w.counts.refused += int64(len(chain) - i)
 				return
 			}
@@ -71,9 +102,10 @@ func (w *Writer) reports(slot int, n *node, key uint64) bool {
 	return w.has(slot, key)
 }
 
-// evict makes room for one more learned unit at a node, if it is full.
-func (w *Writer) evict(slot int, n *node, keep uint32) bool {
-	if n.units.count < n.capacity {
+// evict makes room for one more learned unit at a node, if it has none for so
+// much weight.
+func (w *Writer) evict(slot int, n *node, weight int, keep uint32) bool {
+	if n.weight+weight <= n.capacity {
 		return false
 	}
 	id := n.victim(&w.pool, keep)
@@ -88,18 +120,20 @@ func (w *Writer) evict(slot int, n *node, keep uint32) bool {
 // admit makes a learned entry, in no list yet, for a unit that the node does
 // not report; a speculative one gives way to it. It returns 0 if there is no
 // room. The entry keep stays.
-func (w *Writer) admit(slot int, n *node, key uint64, keep uint32) (id uint32) {
+func (w *Writer) admit(slot int, n *node, key uint64, weight int, keep uint32) (id uint32) {
 	if id = w.wheel.find(n, slot, key); id != 0 {
 		w.unspeculate(n, id, w.pool.at(id))
 	} else if !w.room(1, kindLearned, n, keep) || w.hold(key, slot) == heldNot {
 		return 0
 	}
-	id, _ = w.pool.take(key)
+	id, e := w.pool.take(key)
+	e.setWeight(weight)
+	n.weight += weight
 	w.idBytes += n.units.insert(key, id, &w.pool)
 	return id
 }
 
-// SetCapacity bounds the learned units of a node; 0 or less means unknown and
+// SetCapacity bounds the learned units of a node, by weight; 0 or less means unknown and
 // gives it the default. A node that has more loses them with its next chains
 // and in Sweep.
 func (w *Writer) SetCapacity(slot, units int) {

@@ -6,7 +6,8 @@ type node struct {
 	lists    []list // learned units, by level; the lowest level goes first
 	one      [1]list
 	levels   []list // made when an order first needs them
-	capacity int    // learned units
+	capacity int    // of the weights of learned units
+	weight   int    // of all learned units
 
 	units       ids // learned units, by key
 	reported    [Tiers]reported

@@ -6,7 +6,7 @@ import "warmpath/dataplane/prefix"
 // that are not in the chain: an engine locks what a request uses.
 func (w *Writer) learnInOrder(slot int, n *node, chain []prefix.Hash, tick uint32, priority int) {
 	missing := w.mark(slot, n, chain)
-	w.evictOthers(slot, n, n.units.count+missing-n.capacity)
+	w.evictOthers(slot, n, n.weight+missing-n.capacity)
 	stay := w.fixed(n)
 	parent, front := uint32(0), uint32(0)
 	for i, h := range chain {
@@ -17,7 +17,7 @@ func (w *Writer) learnInOrder(slot int, n *node, chain []prefix.Hash, tick uint3
 		isNew := id == 0
 		if isNew {
 			var ok bool
-			if id, ok = w.learnNew(slot, n, spread(h)); !ok {
+			if id, ok = w.learnNew(slot, n, spread(h), w.weightOf(i)); !ok {
 				w.counts.refused += int64(len(chain) - i)
 				break
 			} else if id == 0 {
@@ -44,18 +44,18 @@ func (w *Writer) learnInOrder(slot int, n *node, chain []prefix.Hash, tick uint3
 const isReported = maxID + 1
 
 // mark finds the learned units of a chain, keeps them from being evicted, and
-// returns how many are missing.
+// returns the weight of those that are missing.
 func (w *Writer) mark(slot int, n *node, chain []prefix.Hash) (missing int) {
 	w.known = w.known[:0]
 	parent := uint32(0)
-	for _, h := range chain {
+	for i, h := range chain {
 		key := spread(h)
 		id := n.find(&w.pool, parent, key)
 		switch {
 		case id == 0 && w.reports(slot, n, key):
 			id = isReported
 		case id == 0:
-			missing++
+			missing += w.weightOf(i)
 		default:
 			w.pool.at(id).b |= flagBusy
 			parent = id
@@ -65,16 +65,16 @@ func (w *Writer) mark(slot int, n *node, chain []prefix.Hash) (missing int) {
 	return missing
 }
 
-// evictOthers evicts so many units that are not busy.
-func (w *Writer) evictOthers(slot int, n *node, count int) {
+// evictOthers evicts units of so much weight that are not busy.
+func (w *Writer) evictOthers(slot int, n *node, weight int) {
 	for i := range n.lists {
-		for id := n.lists[i].oldest; id != 0 && count > 0; {
+		for id := n.lists[i].oldest; id != 0 && weight > 0; {
 			e := w.pool.at(id)
 			newer := e.newer()
 			if !e.is(flagBusy) {
+				weight -= e.weight()
 				w.discard(slot, n, id)
 				w.counts.evicted++
-				count--
 			}
 			id = newer
 		}
@@ -83,11 +83,11 @@ func (w *Writer) evictOthers(slot int, n *node, count int) {
 
 // learnNew makes a learned entry, busy and in no list. ok is false if there is
 // no room; the id is 0 if the chain names a unit twice.
-func (w *Writer) learnNew(slot int, n *node, key uint64) (id uint32, ok bool) {
+func (w *Writer) learnNew(slot int, n *node, key uint64, weight int) (id uint32, ok bool) {
 	if n.units.find(key, &w.pool) != 0 {
 		return 0, true
 	}
-	if id = w.admit(slot, n, key, 0); id == 0 {
+	if id = w.admit(slot, n, key, weight, 0); id == 0 {
 		return 0, false
 	}
 	w.pool.at(id).b |= flagBusy

@@ -98,10 +98,10 @@ func (w *Writer) sweepNode(slot int, n *node, limit *int) (done bool) {
 		w.unblind(slot, n)
 		return true
 	}
-	if n.units.count <= n.capacity {
+	if n.weight <= n.capacity {
 		return true
 	}
-	for ; n.units.count > n.capacity; *limit-- {
+	for ; n.weight > n.capacity; *limit-- {
 		if *limit <= 0 {
 			return false
 		}

@@ -18,8 +18,9 @@ type twin struct {
 }
 
 type twinEntry struct {
-	hash prefix.Hash
-	atNs int64
+	hash   prefix.Hash
+	atNs   int64
+	weight int // 0 = 1
 }
 
 func newTwin(capacity int) *twin {
@@ -43,7 +44,7 @@ func (t *twin) learn(slot int, chain []prefix.Hash, nowNs int64) {
 	chain = chain[:min(len(chain), t.capacity[slot])]
 	var list []twinEntry
 	for _, h := range chain {
-		list = append(list, twinEntry{h, nowNs})
+		list = append(list, twinEntry{h, nowNs, 1})
 	}
 	for _, e := range t.nodes[slot] {
 		if !slices.Contains(chain, e.hash) {
@@ -53,11 +54,43 @@ func (t *twin) learn(slot int, chain []prefix.Hash, nowNs int64) {
 	t.nodes[slot] = list[:min(len(list), t.capacity[slot])]
 }
 
+// learnText is learn of units that have weights.
+func (t *twin) learnText(slot int, chain []prefix.Hash, nowNs int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dropped[slot] {
+		return
+	}
+	var list []twinEntry
+	for i, h := range chain {
+		list = append(list, twinEntry{h, nowNs, prefix.TextUnitWeight(i)})
+	}
+	list = t.fitting(slot, list)
+	chain = chain[:len(list)]
+	for _, e := range t.nodes[slot] {
+		if !slices.Contains(chain, e.hash) {
+			list = append(list, e)
+		}
+	}
+	t.nodes[slot] = t.fitting(slot, list)
+}
+
+// fitting cuts a list where the capacity ends.
+func (t *twin) fitting(slot int, list []twinEntry) []twinEntry {
+	weight := 0
+	for i, e := range list {
+		if weight += max(e.weight, 1); weight > t.capacity[slot] {
+			return list[:i]
+		}
+	}
+	return list
+}
+
 func (t *twin) setCapacity(slot, units int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.capacity[slot] = units
-	t.nodes[slot] = t.nodes[slot][:min(len(t.nodes[slot]), units)]
+	t.nodes[slot] = t.fitting(slot, t.nodes[slot])
 }
 
 func (t *twin) drop(slot int) {

@@ -18,6 +18,7 @@ type Writer struct {
 	wheel wheel
 
 	known      []uint32 // scratch of learnInOrder
+	text       bool     // the chain that is being learned is one of text
 	expireSlot int      // where Expire goes on …
 	expireAt   uint32   // … and at which entry of an order that is not sorted
 	sweepSlot  int      // where Sweep goes on
@@ -136,6 +137,7 @@ func (w *Writer) unlearn(n *node, id uint32, e *entry) {
 	}
 	n.lists[e.level()].unlink(&w.pool, e)
 	w.idBytes -= n.units.remove(e.key(), id, &w.pool)
+	n.weight -= e.weight()
 	w.pool.give(id, e)
 }
 

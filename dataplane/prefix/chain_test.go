@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/zeebo/xxh3"
 	"pgregory.net/rapid"
 
 	"warmpath/dataplane/scan"
@@ -55,9 +56,7 @@ func twin(seed uint64, model, salt, body []byte, r *scan.Result) (chain []Hash) 
 	parent := d.Sum64()
 	if len(r.Tokens) > 0 {
 		if len(text) == 0 {
-			d.ResetWithSeed(parent)
-			d.Write([]byte{8})
-			parent = d.Sum64()
+			parent = xxh3.HashSeed([]byte{8}, parent)
 		} else {
 			text = append(text, 8)
 		}
@@ -65,12 +64,20 @@ func twin(seed uint64, model, salt, body []byte, r *scan.Result) (chain []Hash) 
 			text = binary.LittleEndian.AppendUint32(text, id)
 		}
 	}
-	for len(text) >= TextUnitBytes && len(chain) < MaxTextUnits {
-		d.ResetWithSeed(parent)
-		d.Write(text[:TextUnitBytes])
-		parent = d.Sum64()
+	for len(chain) < 352 {
+		unit := 4096
+		switch {
+		case len(chain) < 64:
+			unit = 256
+		case len(chain) < 112:
+			unit = 1024
+		}
+		if len(text) < unit {
+			break
+		}
+		parent = xxh3.HashSeed(binary.LittleEndian.AppendUint64(nil, xxh3.Hash(text[:unit])), parent)
 		chain = append(chain, Hash(parent))
-		text = text[TextUnitBytes:]
+		text = text[unit:]
 	}
 	return chain
 }
@@ -164,16 +171,15 @@ func TestStartsDiffer(t *testing.T) {
 }
 
 func TestChainBound(t *testing.T) {
-	for _, extra := range []int{-300, 0, 5000} {
-		text := strings.Repeat("x", MaxTextUnits*TextUnitBytes+extra)
-		want := min(MaxTextUnits, (len(text)+6)/TextUnitBytes) // marks and role
+	for extra, want := range map[int]int{-5000: 350, -2000: 351, 0: 352, 5000: 352} {
+		text := strings.Repeat("x", 1<<20+extra)
 		body := `{"messages":[{"role":"user","content":"` + text + `"},{"role":"user","content":"more"}]}`
 		if n := len(chainOf(t, body)); n != want {
 			t.Errorf("%d units, want %d", n, want)
 		}
 	}
-	ids := `{"prompt":[` + strings.Repeat("7,", (MaxTextUnits+3)*TextUnitTokens) + `7]}`
-	if n := len(chainOf(t, ids)); n != MaxTextUnits {
+	ids := `{"prompt":[` + strings.Repeat("7,", 1<<18+200) + `7]}`
+	if n := len(chainOf(t, ids)); n != 352 {
 		t.Errorf("%d units of token ids", n)
 	}
 }
@@ -223,28 +229,42 @@ func BenchmarkTextChainPrompt64K(b *testing.B) {
 	benchmarkChain(b, `{"prompt":"`+strings.Repeat("x", 65536)+`"}`)
 }
 
-// BenchmarkUnitSeeded and BenchmarkUnitCopied compare the two ways to hash a
-// unit with its parent: as the seed, and as eight bytes before a copy.
-func BenchmarkUnitSeeded(b *testing.B) {
-	unit := make([]byte, TextUnitBytes)
-	b.SetBytes(TextUnitBytes)
-	var d xxhash.Digest
-	h := uint64(1)
-	for b.Loop() {
-		d.ResetWithSeed(h)
-		d.Write(unit)
-		h = d.Sum64()
+// BenchmarkUnit compares ways to hash a unit and its parent, at each length of a
+// unit: as it is done, seeded by the parent, and xxhash64 seeded by it.
+func BenchmarkUnit(b *testing.B) {
+	for _, weight := range []int{1, mediumWeight, longWeight} {
+		unit := make([]byte, weight*TextUnitBytes)
+		measure := func(name string, next func(parent uint64) uint64) {
+			b.Run(fmt.Sprintf("%s/%d", name, len(unit)), func(b *testing.B) {
+				b.SetBytes(int64(len(unit)))
+				h := uint64(1)
+				for b.Loop() {
+					h = next(h)
+				}
+			})
+		}
+		var c TextChain
+		c.Reset(1, nil, nil)
+		measure("chain", func(uint64) uint64 { c.hashes = c.hashes[:0]; c.emit(unit); return c.parent })
+		measure("seeded", func(parent uint64) uint64 { return xxh3.HashSeed(unit, parent) })
+		var d xxhash.Digest
+		measure("xxhash64", func(parent uint64) uint64 { d.ResetWithSeed(parent); d.Write(unit); return d.Sum64() })
 	}
 }
 
-func BenchmarkUnitCopied(b *testing.B) {
-	unit := make([]byte, TextUnitBytes)
-	b.SetBytes(TextUnitBytes)
-	var scratch [8 + TextUnitBytes]byte
-	h := uint64(1)
-	for b.Loop() {
-		binary.LittleEndian.PutUint64(scratch[:], h)
-		copy(scratch[8:], unit)
-		h = xxhash.Sum64(scratch[:])
+// TestWeights: what is said of n units is the sum of what is said of each.
+func TestWeights(t *testing.T) {
+	weight := 0
+	for n := range MaxTextUnits + 1 {
+		if TextWeight(n) != weight || TextTokens(n) != weight*TextUnitTokens {
+			t.Fatalf("%d units weigh %d and hold %d tokens, want %d and %d", n, TextWeight(n), TextTokens(n), weight, weight*TextUnitTokens)
+		}
+		if TextUnits(TextTokens(n)) != n || n < MaxTextUnits && TextUnits(TextTokens(n)+1) != n+1 {
+			t.Fatalf("%d tokens are %d units, want %d; one more %d", TextTokens(n), TextUnits(TextTokens(n)), n, TextUnits(TextTokens(n)+1))
+		}
+		weight += TextUnitWeight(n)
+	}
+	if TextUnits(-1) != 0 {
+		t.Error("units of no tokens")
 	}
 }
