@@ -3,6 +3,7 @@ module warmpath
 go 1.26.0
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.1.2
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/daulet/tokenizers v1.27.0
 	github.com/go-zeromq/zmq4 v0.17.0

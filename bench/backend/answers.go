@@ -12,12 +12,14 @@ const BodyBytes = 200
 type answers struct {
 	of        [routeCount][]byte
 	malformed []byte
+	stream    []byte // the head of a stream
 }
 
 func newAnswers(model string) answers {
-	a := answers{malformed: answer("400 Bad Request", "application/json", errorBody("malformed request", 400))}
+	a := answers{malformed: answer("400 Bad Request", "application/json", errorBody("malformed request", 400)), stream: []byte(streamHead)}
 	a.of[routeNotFound] = answer("404 Not Found", "application/json", `{"detail":"Not Found"}`)
 	a.of[routeChat] = answer("200 OK", "application/json", chatBody())
+	a.of[routeFiles] = answer("200 OK", "application/json", filesBody())
 	a.of[routeModels] = answer("200 OK", "application/json", modelsBody(model))
 	a.of[routeHealth] = answer("200 OK", "", "")
 	a.of[routeMetrics] = answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", metricsBody(model))
@@ -42,6 +44,16 @@ func chatBody() string {
 	const (
 		head = `{"id":"chatcmpl-0","object":"chat.completion","model":"bench","choices":[{"index":0,"message":{"role":"assistant","content":"`
 		tail = `"},"finish_reason":"stop"}],"usage":{"total_tokens":9}}`
+	)
+	return head + strings.Repeat("y", BodyBytes-len(head)-len(tail)) + tail
+}
+
+// filesBody is a list of one file, its name filled up to BodyBytes: a GET that
+// routers pass on.
+func filesBody() string {
+	const (
+		head = `{"object":"list","data":[{"id":"file-0","object":"file","bytes":1,"created_at":1760000000,"purpose":"batch","filename":"`
+		tail = `"}]}`
 	)
 	return head + strings.Repeat("y", BodyBytes-len(head)-len(tail)) + tail
 }

@@ -14,6 +14,12 @@ import (
 // start serves on two free ports until the test ends.
 func start(t *testing.T) []string {
 	t.Helper()
+	return startWith(t, Options{Loops: 1, Model: "bench"})
+}
+
+// startWith serves with further options.
+func startWith(t *testing.T, o Options) []string {
+	t.Helper()
 	addresses := make([]string, 2)
 	for i := range addresses {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -26,7 +32,8 @@ func start(t *testing.T) []string {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, Options{Addresses: addresses, Loops: 1, Model: "bench"}, func() { close(ready) })
+		o.Addresses = addresses
+		ended <- Run(ctx, o, func() { close(ready) })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -57,6 +64,7 @@ func TestAnswers(t *testing.T) {
 			{"GET", "/health", nil, 200, ""},
 			{"GET", "/version", nil, 200, "0.32.0"},
 			{"GET", "/metrics", nil, 200, `num_gpu_blocks="32768"`},
+			{"GET", "/v1/files", nil, 200, `"id":"file-0"`},
 			{"GET", "/nothing", nil, 404, "Not Found"},
 			{"POST", "/v1/chat/completions", strings.NewReader(body), 200, `"content":"y`},
 			{"POST", "/v1/chat/completions", io.MultiReader(strings.NewReader(body)), 200, `"content":"y`}, // chunked
@@ -84,7 +92,10 @@ func TestBodiesAreJSON(t *testing.T) {
 	if n := len(chatBody()); n != BodyBytes {
 		t.Errorf("chat body has %d bytes, want %d", n, BodyBytes)
 	}
-	for _, body := range []string{chatBody(), modelsBody(`a"b`), errorBody("x", 400)} {
+	if n := len(filesBody()); n != BodyBytes {
+		t.Errorf("list of files has %d bytes, want %d", n, BodyBytes)
+	}
+	for _, body := range []string{chatBody(), filesBody(), modelsBody(`a"b`), errorBody("x", 400)} {
 		if !json.Valid([]byte(body)) {
 			t.Errorf("not JSON: %s", body)
 		}

@@ -15,6 +15,7 @@ type route uint8
 const (
 	routeNotFound route = iota
 	routeChat
+	routeFiles
 	routeModels
 	routeHealth
 	routeMetrics
@@ -44,6 +45,7 @@ type framer struct {
 	route     route
 	close     bool  // the connection ends after this request
 	remaining int64 // bytes of the body, or of the chunk with its CRLF
+	edges     edges // of the body
 }
 
 // step consumes leading bytes of buf and reports how many. done is true when
@@ -80,6 +82,9 @@ func (f *framer) step(buf []byte) (consumed int, done bool, err error) {
 	}
 }
 
+// stream reports whether the request that ended asks for a stream.
+func (f *framer) stream() bool { return f.edges.stream() }
+
 // body consumes bytes of one piece of the body. more is false when the rest
 // of the piece has not come. The request has ended when the phase is
 // phaseHead again.
@@ -88,6 +93,7 @@ func (f *framer) body(buf []byte) (n int, more bool, err error) {
 	case phaseLength:
 		n = int(min(f.remaining, int64(len(buf))))
 		f.remaining -= int64(n)
+		f.edges.add(buf[:n], f.remaining == 0)
 		if f.remaining == 0 {
 			f.phase = phaseHead
 		}
@@ -144,6 +150,7 @@ func (f *framer) chunkData(buf []byte) (n int, more bool, err error) {
 	if f.remaining > 2 {
 		n = int(min(f.remaining-2, int64(len(buf))))
 		f.remaining -= int64(n)
+		f.edges.add(buf[:n], false)
 		buf = buf[n:]
 	}
 	if f.remaining > 2 || len(buf) < 2 {
@@ -222,6 +229,7 @@ func (f *framer) requestLine(line []byte) bool {
 	}
 	path, _, _ := bytes.Cut(target, []byte("?"))
 	f.close = false
+	f.edges.reset()
 	switch string(method) {
 	case "POST":
 		f.route = routeNotFound
@@ -240,6 +248,8 @@ func getRoute(path []byte) route {
 	switch string(path) {
 	case "/v1/models":
 		return routeModels
+	case "/v1/files":
+		return routeFiles
 	case "/health":
 		return routeHealth
 	case "/metrics":
