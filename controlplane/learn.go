@@ -19,7 +19,7 @@ type learner struct {
 type nodeSeen struct {
 	prefillTokens  uint64
 	prefillSeconds float64
-	first          tally.Histogram // at the start of the latency window
+	first          [len(latencyWindows)]tally.Histogram // at the start of each latency window
 }
 
 type loadSeen struct{ refused, resets, serverFails, silent int64 }
@@ -27,10 +27,15 @@ type loadSeen struct{ refused, resets, serverFails, silent int64 }
 const (
 	rateTokensMin    = 512 // the least prefill that makes one measurement of a rate
 	latencyEvery     = 10  // reports of learned values between two of latency
-	latencySamples   = 20  // the fewest answers a percentile is taken of
-	latencyQuantile  = 0.95
-	failuresReported = 64 // failures of one kind that one tick reports one by one
+	failuresReported = 64  // failures of one kind that one tick reports one by one
 )
+
+// latencyWindows are the percentiles of first-event times that are reported.
+// Each is taken anew when enough answers came since it was last.
+var latencyWindows = [...]struct {
+	quantile float64
+	samples  uint64 // the fewest answers that it is taken of
+}{{0.95, 20}, {0.99, 100}}
 
 // reportLoads sends each new failure by its kind, and then the counters of all
 // nodes.
@@ -109,7 +114,7 @@ func (c *ControlPlane) reportLearned() {
 // before is s, or nothing if t counts less: the loops have forgotten what they
 // had counted, and count from zero again.
 func (s nodeSeen) before(t *dataplane.NodeTally) nodeSeen {
-	if t.PrefillTokens < s.prefillTokens || t.FirstEvent.Total < s.first.Total {
+	if t.PrefillTokens < s.prefillTokens || t.FirstEvent.Total < s.first[0].Total {
 		return nodeSeen{}
 	}
 	return s
@@ -128,17 +133,26 @@ func (c *ControlPlane) reportRate(n *state.Node, t *dataplane.NodeTally, was *no
 }
 
 func (c *ControlPlane) reportLatency(n *state.Node, t *dataplane.NodeTally, was *nodeSeen) {
-	if was.first.Counts == nil {
-		was.first = t.FirstEvent.Clone()
-		return
+	var seconds [len(latencyWindows)]float64
+	var samples [len(latencyWindows)]int
+	enough := false
+	for i, w := range latencyWindows {
+		from := &was.first[i]
+		if from.Counts == nil {
+			*from = t.FirstEvent.Clone()
+			continue
+		}
+		fresh := t.FirstEvent.Since(from)
+		if fresh.Total < w.samples {
+			continue
+		}
+		*from = t.FirstEvent.Clone()
+		seconds[i], samples[i], enough = fresh.Quantile(w.quantile), int(fresh.Total), true
 	}
-	fresh := t.FirstEvent.Since(&was.first)
-	if fresh.Total < latencySamples {
-		return
+	if enough {
+		c.Send(state.LatencySeen{
+			NowNs: c.NowNs(), Node: n.Spec.Name, Incarnation: n.Incarnation,
+			P95Seconds: seconds[0], Samples: samples[0], P99Seconds: seconds[1], P99Samples: samples[1],
+		})
 	}
-	was.first = t.FirstEvent.Clone()
-	c.Send(state.LatencySeen{
-		NowNs: c.NowNs(), Node: n.Spec.Name, Incarnation: n.Incarnation,
-		P95Seconds: fresh.Quantile(latencyQuantile), Samples: int(fresh.Total),
-	})
 }

@@ -103,30 +103,49 @@ func TestReportRate(t *testing.T) {
 	}
 }
 
-// A percentile is taken of the answers of one window, if they are enough.
+// Each percentile is taken of the answers of its own window, if they are enough.
 func TestReportLatency(t *testing.T) {
 	c, s := sender(1)
 	n, was := s.Nodes[0], nodeSeen{}
 	tallied := dataplane.NodeTally{FirstEvent: tally.NewHistogram([]float64{1, 2, 4})}
-	answers := func(count int, seconds float64) []state.Event {
-		for range count {
-			tallied.FirstEvent.Observe(seconds)
+	for i, step := range []struct {
+		answers  int
+		seconds  float64
+		p95, p99 int // answers that the percentile is of; 0 = it is not reported
+	}{
+		{100, 0.5, 0, 0}, // the first windows have no beginning
+		{19, 1.5, 0, 0},
+		{1, 1.5, 20, 0},
+		{0, 0, 0, 0},
+		{79, 1.5, 79, 0},
+		{1, 3, 0, 100}, // a hundredth of them
+		{150, 1.5, 151, 150},
+	} {
+		for range step.answers {
+			tallied.FirstEvent.Observe(step.seconds)
 		}
 		c.reportLatency(n, &tallied, &was)
-		return c.sent()
+		got := c.sent()
+		if step.p95 == 0 && step.p99 == 0 {
+			if len(got) != 0 {
+				t.Errorf("step %d: %+v, want nothing", i, got)
+			}
+			continue
+		}
+		if len(got) != 1 {
+			t.Fatalf("step %d: %d events, want one", i, len(got))
+		}
+		e := got[0].(state.LatencySeen)
+		if e.Samples != step.p95 || e.P99Samples != step.p99 || (e.P95Seconds > 0) != (step.p95 > 0) || (e.P99Seconds > 0) != (step.p99 > 0) {
+			t.Errorf("step %d: %+v", i, e)
+		}
+		if e.P95Seconds > 2 || e.P99Seconds > 2 || step.p95 > 0 && e.P95Seconds <= 1 {
+			t.Errorf("step %d: %v and %v s, want above 1 and up to 2", i, e.P95Seconds, e.P99Seconds)
+		}
 	}
-	if got := answers(100, 0.5); len(got) != 0 {
-		t.Errorf("the first window has no beginning: %+v", got)
-	}
-	if got := answers(latencySamples-1, 1.5); len(got) != 0 {
-		t.Errorf("too few: %+v", got)
-	}
-	got := answers(1, 1.5)
-	if len(got) != 1 {
-		t.Fatalf("%+v", got)
-	}
-	if e := got[0].(state.LatencySeen); e.Samples != latencySamples || e.P95Seconds <= 1 || e.P95Seconds > 2 {
-		t.Errorf("%+v", e)
+	tallied.FirstEvent = tally.NewHistogram(tallied.FirstEvent.Bounds)
+	if was = was.before(&tallied); was.first[0].Counts != nil || was.first[1].Counts != nil {
+		t.Error("the loops began anew, and the windows did not")
 	}
 }
 

@@ -21,6 +21,9 @@ import (
 // firstEventFloorNs is the least silence that first_event: auto allows.
 const firstEventFloorNs = int64(20e9)
 
+// hedgeFloorNs is the least silence that hedge: auto waits for.
+const hedgeFloorNs = int64(1e9)
+
 // DataplaneSettings translates a configuration for the data plane.
 func DataplaneSettings(c *config.Config) (*dataplane.Settings, error) {
 	rule, err := policy.New(c.Policy.Name, policy.Params(c.Policy.Params))
@@ -37,9 +40,13 @@ func DataplaneSettings(c *config.Config) (*dataplane.Settings, error) {
 		IdleClientNs: int64(c.Timeouts.IdleClient), IdleNodeNs: int64(c.Timeouts.IdleNode),
 		SpeculativeNs: int64(c.Index.SpeculativeTTL),
 		Retries:       c.Retry.Retries, RetryBudget: c.Retry.Budget, HoldHead: c.Retry.HoldStreamHead, TrustedSource: c.TrustedProxies,
+		HedgeNs: int64(c.Retry.Hedge.Value), HedgeAuto: c.Retry.Hedge.Auto,
 	}
 	if s.FirstAuto {
 		s.FirstEventNs = firstEventFloorNs
+	}
+	if s.HedgeAuto {
+		s.HedgeNs = hedgeFloorNs
 	}
 	if len(c.Timeouts.Paths) > 0 {
 		s.RequestNsByPath = make(map[string]int64, len(c.Timeouts.Paths))

@@ -37,6 +37,7 @@ var (
 	errModelMissing       = answer{status: 400, message: "the body names no model, and several are served", kind: kindRequest, code: "model_required", param: "model"}
 	errWantsPost          = answer{status: 405, message: "this route takes POST", kind: kindRequest, code: "method_not_allowed", allow: "POST"}
 	errWantsGet           = answer{status: 405, message: "this route takes GET", kind: kindRequest, code: "method_not_allowed", allow: "GET, HEAD"}
+	errNoTrace            = answer{status: 405, message: "TRACE is not served", kind: kindRequest, code: "method_not_allowed", allow: "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"}
 	errPathNotPlain       = answer{status: 400, message: "the path has escapes, empty or dot segments, or a slash at its end; write it plainly", kind: kindRequest, code: "bad_path"}
 	errStopping           = answer{status: 503, message: "the router is being stopped", kind: kindServer, code: "stopping", retryAfterSeconds: 1}
 	errNoSuchPath         = answer{status: 404, message: "no such route", kind: kindRequest, code: "not_found"}

@@ -48,6 +48,8 @@ func classOf(r *wire.Request, head []byte) class {
 	path := r.Path.Of(head)
 	form, bears := promptPaths[string(path)]
 	switch {
+	case r.Method == wire.MethodTrace:
+		return class{refuse: &errNoTrace}
 	case !plainPath(path) && r.Method != wire.MethodOptions:
 		return class{refuse: &errPathNotPlain}
 	case bears:

@@ -59,6 +59,8 @@ type Totals struct {
 	Output        map[string]OutputTally // by model
 	Retries       map[backend.Class]uint64
 	BudgetEmpty   uint64
+	Hedges        uint64            // requests that were sent to a second node because the first was silent …
+	HedgesWon     uint64            // … of those, the ones where the second one's answer was taken, or waited for after the first had failed
 	MemoryBytes   int64             // that count against the budget
 	Shed          [shedKinds]uint64 // given up for want of memory, by ShedNames
 	Pauses        uint64
@@ -100,6 +102,8 @@ type loopTally struct {
 	outputs     tally.Counters[string] // … and the answers that said them
 	retries     [backend.Classes]uint64
 	budgetEmpty uint64
+	hedges      uint64
+	hedgesWon   uint64
 	shed        [shedKinds]uint64
 }
 
@@ -257,6 +261,8 @@ func (t *Totals) add(l *loop) {
 		}
 	}
 	t.BudgetEmpty += o.budgetEmpty
+	t.Hedges += o.hedges
+	t.HedgesWon += o.hedgesWon
 	for i, n := range o.shed {
 		t.Shed[i] += n
 	}

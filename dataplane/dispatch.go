@@ -23,11 +23,15 @@ const defaultPrefillRate = 8000
 func (l *loop) dispatch(x *exchange, slot int, reason policy.Reason) {
 	n := x.snap.Nodes[slot]
 	x.node = n
-	x.tried[x.tries] = triedNode{n.Name, slot, backend.OK}
+	x.at = x.tries
+	x.tried[x.at] = triedNode{n.Name, slot, backend.OK}
 	x.tries++
 	l.sentTo(x, reason)
 	l.chooseRank(x)
 	x.raise()
+	if x.set.HedgeNs > 0 {
+		x.hedgeNs = x.hedgeAfter()
+	}
 	l.note(x)
 	x.phase = phConnecting
 	c := l.takeConn(slot, n.Generation)
@@ -77,12 +81,17 @@ func (l *loop) connect(x *exchange) {
 func (x *exchange) raise() {
 	load := x.node.Load
 	x.load = load
-	x.prefill = max(int64(x.polReq.PromptTokens)-x.matched(x.node.Slot), 0)
+	x.prefill = x.uncached(x.node.Slot)
 	x.total = int64(x.polReq.PromptTokens) + x.expectedOutput()
 	x.alone = load.PrefillTokens.Load() == 0
 	load.Requests.Add(1)
 	load.PrefillTokens.Add(x.prefill)
 	load.TotalTokens.Add(x.total)
+}
+
+// uncached is how much of the prompt the node of the slot would have to prefill.
+func (x *exchange) uncached(slot int) int64 {
+	return max(int64(x.polReq.PromptTokens)-x.matched(slot), 0)
 }
 
 // maxExpectedOutput bounds what a client's max_tokens adds to a node's count:
@@ -146,7 +155,7 @@ func (l *loop) dialFailed(c *backend.Conn, err error) {
 // send writes the request to its node in one write if it can be one.
 func (l *loop) send(x *exchange, c *backend.Conn) {
 	c.Owner, x.conn = x, c
-	x.phase = phWaiting
+	x.phase, x.heard = phWaiting, false
 	x.resp.Reset()
 	o := wire.RequestOptions{
 		PathPrefix:    x.node.PathPrefix,
@@ -187,10 +196,13 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 	if x.conn != c {
 		return
 	}
-	l.armExchange(x)
 	if c.Pending() == 0 {
+		l.armExchange(x)
 		l.requestSent(x)
+		return
 	}
+	x.stuck, x.stuckNs = true, l.now
+	l.armExchange(x)
 }
 
 // requestSent runs when the node has taken the whole request. A long body is not
@@ -199,6 +211,10 @@ func (l *loop) requestSent(x *exchange) {
 	if x.passing {
 		l.pieceSent(x)
 		return
+	}
+	if x.stuck {
+		x.stuck, x.sentNs = false, l.now // from here on the node may be late
+		l.armExchange(x)
 	}
 	if len(x.data) > x.set.RetryBodyBytes {
 		l.dropBody(x)
@@ -244,7 +260,11 @@ func (l *loop) forwarded(x *exchange, o *wire.RequestOptions) {
 
 // armExchange sets the client's timer to the exchange's next deadline.
 func (l *loop) armExchange(x *exchange) {
-	if at := x.deadline(); at > 0 {
+	at := x.deadline()
+	if x.rival != nil {
+		at = earliest(at, x.rival.deadline())
+	}
+	if at > 0 {
 		l.wheel.arm(&x.client.timer, at)
 	} else {
 		x.client.timer.disarm()
@@ -270,6 +290,7 @@ func (x *exchange) deadline() int64 {
 			at = earliest(at, x.uploadDeadline())
 		} else if x.found != nil && x.found.Stream == scan.True || x.phase == phHolding {
 			earlier(x.sentNs, x.firstEventLimit())
+			earlier(x.sentNs, x.hedgeNs)
 		}
 	case phRelaying:
 		earlier(x.lastEventNs, x.set.IdleStreamNs)
@@ -295,16 +316,23 @@ func (x *exchange) firstEventLimit() int64 {
 	return max(x.set.FirstEventNs, int64(3e9*predictedSeconds(x.node)))
 }
 
-func predictedSeconds(n *fleet.Node) float64 {
+func predictedSeconds(n *fleet.Node) float64 { return firstEventSeconds(n, 0) }
+
+// firstEventSeconds predicts when the first event of a request would come that
+// adds so many tokens to the prefill queued at a node.
+func firstEventSeconds(n *fleet.Node, tokens int64) float64 {
 	rate := n.PrefillTokensPerSecond.Or(defaultPrefillRate)
 	if rate <= 0 {
 		rate = defaultPrefillRate
 	}
-	return float64(n.Load.PrefillTokens.Load()) / rate
+	return float64(n.Load.PrefillTokens.Load()+tokens) / rate
 }
 
 // exchangeExpired runs when the deadline of a busy exchange came.
 func (l *loop) exchangeExpired(x *exchange) {
+	if x.rival != nil && l.rivalExpired(x) {
+		return
+	}
 	if at := x.deadline(); at == 0 || at > l.now {
 		l.armExchange(x)
 		return
@@ -329,11 +357,19 @@ func (l *loop) exchangeExpired(x *exchange) {
 		l.armExchange(x)
 	case x.phase == phRelaying:
 		l.cut(x, backend.MidStream)
-	case x.phase == phConnecting:
-		l.failed(x, backend.Refused)
+	case x.hedgeDue(l.now):
+		l.hedge(x)
 	default:
-		l.failed(x, backend.Silent)
+		l.failed(x, x.lateClass())
 	}
+}
+
+// lateClass is how a try failed whose deadline came.
+func (x *exchange) lateClass() backend.Class {
+	if x.phase == phConnecting {
+		return backend.Refused
+	}
+	return backend.Silent
 }
 
 // closeNode closes a connection to a node at once.

@@ -51,7 +51,6 @@ type flow struct {
 	come     int64 // bytes of the body, de-chunked
 	budgeted int   // bytes of its memory that count against the budget
 	upload
-	phase     phase
 	requestNs int64 // longest the request may take; 0 = no limit
 	class     class
 	body      wire.Body
@@ -80,36 +79,47 @@ type flow struct {
 	evidence int   // bytes of the body that count as evidence
 	claim    claim // about its tokens
 
-	// The try under way.
-	node       *fleet.Node
-	conn       *backend.Conn // nil while none is there
-	load       *fleet.Load   // what was raised; nil = settled
-	prefill    int64         // still raised in load.PrefillTokens
-	total      int64         // raised in load.TotalTokens
-	rank       int           // of the node; -1 = the engine's choice
-	known      int           // leading units that the rank holds already
-	noted      int           // units that the indexer was told of
-	alone      bool          // nothing else had prefill on the node at dispatch
+	// Its tries at nodes.
+	try
+	rival      *exchange // holds another try at the same time, see hedge.go; nil = none
+	hedged     bool      // it had a rival
 	tries      int
 	tried      [maxTries]triedNode
-	paidTry    bool // this try is one that the retry budget pays for
 	lostNodes  int
-	bodyGone   bool  // too long to be held: no other try
-	sentNs     int64 // when the try was handed to the node, or its dialling began
-	waiting    int   // bytes that waited for the client when it was last looked at
-	respBody   wire.Body
+	bodyGone   bool // too long to be held: no other try
+	waiting    int  // bytes that waited for the client when it was last looked at
 	dechunk    bool // the client speaks HTTP/1.0
 	clientKeep bool // the client's connection may go on after the answer
 	began      bool // a byte of an answer went to the client
 
 	// Times, in loop.now's terms. Zero = did not happen.
 	startNs, readNs, routedNs, firstEventNs, lastTokenNs int64
-	lastEventNs                                          int64 // when the node was last heard
 	eventsSeen                                           int
 
-	status  int
 	outcome backend.Class
 	record  recordRef
+}
+
+// try is the try under way.
+type try struct {
+	at          int // in exchange.tried
+	phase       phase
+	node        *fleet.Node
+	conn        *backend.Conn // nil while none is there
+	load        *fleet.Load   // what was raised; nil = settled
+	prefill     int64         // still raised in load.PrefillTokens
+	total       int64         // raised in load.TotalTokens
+	rank        int           // of the node; -1 = the engine's choice
+	known       int           // leading units that the rank holds already
+	noted       int           // units that the indexer was told of
+	heard       bool          // an interim answer has come: the node has the request
+	alone       bool          // nothing else had prefill on the node at dispatch
+	paidTry     bool          // it is one that the retry budget pays for
+	sentNs      int64         // when it was handed to the node, or its dialling began
+	hedgeNs     int64         // silence after which another node is asked too; 0 = none is
+	lastEventNs int64         // when the node was last heard
+	status      int           // of its answer, or of the one that is not the node's
+	respBody    wire.Body
 }
 
 type triedNode struct {

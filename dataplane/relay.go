@@ -129,6 +129,7 @@ func (l *loop) answerTraffic(x *exchange, c *backend.Conn, b []byte) {
 // router has answered itself. It is no part of the answer: another node may
 // still be tried.
 func (l *loop) interim(x *exchange, head []byte) {
+	x.heard = true
 	if x.resp.Status == 100 || x.req.Minor == 0 {
 		return
 	}
@@ -143,11 +144,11 @@ func (l *loop) answerBegins(x *exchange, b []byte) {
 	x.respBody.Start(x.resp.Body, x.resp.ContentLength)
 	x.watch.Reset()
 	if failureStatus(x.resp.Status) && l.mayTryNext(x) {
-		l.leave(x, backend.Status)
-		if l.tryNext(x, backend.Status) {
-			return
-		}
-		l.fail(x, nodeAnswer(backend.Status, x))
+		l.failed(x, backend.Status)
+		return
+	}
+	if x.rival != nil && x.refusedRival() {
+		l.failed(x, backend.Outrun)
 		return
 	}
 	x.status = x.resp.Status
@@ -169,23 +170,32 @@ func failureStatus(status int) bool {
 // mayTryNext reports whether a node's 5xx could be replaced by another's
 // answer; else it is passed on as it is.
 func (l *loop) mayTryNext(x *exchange) bool {
-	return l.nextSlot(x) >= 0 && l.d.retrying.Load() < l.budget(x)
+	return x.rival != nil || l.nextSlot(x, ever) >= 0 && l.d.retrying.Load() < l.budget(x)
 }
 
-// consume moves the state of the answer's body over b, and returns how much
-// of b belongs to it.
-func (x *exchange) consume(b []byte) (used int, err *wire.Error) {
+// consume moves the state of the answer's body over b. It returns how much of b
+// belongs to it, and what of that goes on, at the start of b: all but trailer
+// fields, which no node is asked for (RFC 9110, section 6.5.1).
+func (x *exchange) consume(b []byte) (kept []byte, used int, err *wire.Error) {
+	end := 0
 	for used < len(b) && !x.respBody.Done() {
 		data, n, err := x.respBody.Next(b[used:])
 		if d := data.Of(b[used:]); len(d) > 0 {
 			x.watchData(d)
 		}
+		switch {
+		case x.respBody.TrailerFields():
+		case end == used:
+			end += n
+		default: // the last line end, behind trailer fields
+			end += copy(b[end:], b[used:used+n])
+		}
 		used += n
 		if err != nil {
-			return used, err
+			return b[:end], used, err
 		}
 	}
-	return used, nil
+	return b[:end], used, nil
 }
 
 // watchData lets the watcher see bytes of the answer's body.
@@ -200,15 +210,15 @@ func (x *exchange) watchData(d []byte) {
 // hold keeps the start of a stream until its first event: engines send 200
 // within milliseconds, and until the event another node can still be tried.
 func (l *loop) hold(x *exchange, b []byte) {
-	used, err := x.consume(b)
-	x.held = append(x.held, b[:used]...)
+	kept, used, err := x.consume(b)
+	x.held = append(x.held, kept...)
 	switch {
 	case err != nil:
 		l.failed(x, backend.Malformed)
 	case x.watch.FailedFirst && l.mayTryNext(x):
 		l.failed(x, backend.ErrorEvent)
 	case x.watch.Events > 0 || x.watch.Failed || x.respBody.Done() || len(x.held) > heldStreamBytes:
-		l.release(x, used < len(b))
+		l.release(l.taken(x), used < len(b))
 	default:
 		l.armExchange(x)
 	}
@@ -227,13 +237,14 @@ func (l *loop) release(x *exchange, more bool) {
 // begin starts the answer with the body bytes that came with its head.
 func (l *loop) begin(x *exchange, b []byte) {
 	c := x.conn
-	used, err := x.consume(b)
+	kept, used, err := x.consume(b)
 	if err != nil && used == 0 {
 		l.failed(x, backend.Malformed)
 		return
 	}
+	x = l.taken(x)
 	l.events(x)
-	if !l.sendHead(x, b[:used]) || c.Owner != x {
+	if !l.sendHead(x, kept) || c.Owner != x {
 		return
 	}
 	if err != nil {
@@ -287,8 +298,10 @@ func (l *loop) relay(x *exchange, b []byte) {
 	if x.unchunks() {
 		used, err = l.relayUnchunked(x, b)
 	} else {
-		used, err = x.consume(b)
-		l.write(x.client, b[:used])
+		var kept []byte
+		if kept, used, err = x.consume(b); len(kept) > 0 {
+			l.write(x.client, kept)
+		}
 	}
 	if c.Owner != x { // the client left under the write
 		return
@@ -383,7 +396,7 @@ func (l *loop) nodeClosed(c *backend.Conn, err error) {
 	switch x.phase {
 	case phWaiting:
 		class := backend.Reset
-		if c.Reused() && len(c.In) == 0 {
+		if c.Reused() && len(c.In) == 0 && !x.heard {
 			class = backend.Stale
 		}
 		l.failed(x, class)
@@ -392,6 +405,7 @@ func (l *loop) nodeClosed(c *backend.Conn, err error) {
 			l.failed(x, backend.Reset)
 			return
 		}
+		x = l.taken(x)
 		l.events(x)
 		if client := x.client; l.sendHead(x, x.held) && client.x == x {
 			l.finish(x, false)

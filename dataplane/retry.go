@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"math"
+
 	"warmpath/dataplane/backend"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/policy"
@@ -14,7 +16,7 @@ func (l *loop) failed(x *exchange, class backend.Class) {
 		return
 	}
 	l.leave(x, class)
-	if l.tryNext(x, class) {
+	if x.rival != nil && l.otherGoesOn(x, class) || l.tryNext(x, class) {
 		return
 	}
 	l.fail(x, nodeAnswer(class, x))
@@ -23,8 +25,8 @@ func (l *loop) failed(x *exchange, class backend.Class) {
 // leave ends the try under way: counters settled, the node blamed or not, its
 // connection closed. The exchange has no node then.
 func (l *loop) leave(x *exchange, class backend.Class) {
-	if x.tries > 0 {
-		x.tried[x.tries-1].class = class
+	if x.outcome = class; x.tries > 0 {
+		x.tried[x.at].class = class
 	}
 	if x.load != nil && class.Blames() {
 		blame(x.load, class)
@@ -67,7 +69,7 @@ func (l *loop) tryNext(x *exchange, class backend.Class) bool {
 	if class == backend.Stale {
 		return !x.bodyGone && l.tryAgain(x)
 	}
-	slot := l.nextSlot(x)
+	slot := l.nextSlot(x, ever)
 	if slot < 0 {
 		return false
 	}
@@ -79,13 +81,17 @@ func (l *loop) tryNext(x *exchange, class backend.Class) bool {
 	return true
 }
 
-// nextSlot returns where the request could be tried next, -1 if nowhere: it is
-// not held any more, has used up its tries, or has seen too many nodes die.
-func (l *loop) nextSlot(x *exchange) int {
+// ever is a time that no prediction exceeds.
+var ever = math.Inf(1)
+
+// nextSlot returns where the request could be tried next and its first event is
+// predicted to come within that time; -1 if nowhere: it is not held any more, has
+// used up its tries, or has seen too many nodes die.
+func (l *loop) nextSlot(x *exchange, withinSeconds float64) int {
 	if x.bodyGone || x.tries > x.set.Retries || x.tries == maxTries || x.lostNodes >= maxNodesLost {
 		return -1
 	}
-	return l.alternative(x)
+	return l.alternative(x, withinSeconds)
 }
 
 // tryAgain repeats the try on a fresh connection to the same node: it had
@@ -102,9 +108,9 @@ func (l *loop) tryAgain(x *exchange) bool {
 	return true
 }
 
-// alternative returns the slot of the next candidate that was not tried and
-// still takes requests; -1 if there is none.
-func (l *loop) alternative(x *exchange) int {
+// alternative returns the slot of the next candidate that was not tried, still
+// takes requests and is predicted to answer in time; -1 if there is none.
+func (l *loop) alternative(x *exchange, withinSeconds float64) int {
 	now := l.d.opt.Fleet.Load()
 next:
 	for i := range x.decision.Candidates {
@@ -115,7 +121,10 @@ next:
 			}
 		}
 		then := x.snap.Nodes[slot]
-		if slot < len(now.Nodes) && now.Nodes[slot].Available() && now.Nodes[slot].Generation == then.Generation && !full(now.Nodes[slot]) {
+		if slot >= len(now.Nodes) || !now.Nodes[slot].Available() || now.Nodes[slot].Generation != then.Generation || full(now.Nodes[slot]) {
+			continue
+		}
+		if firstEventSeconds(now.Nodes[slot], x.uncached(slot)) <= withinSeconds {
 			return slot
 		}
 	}
@@ -174,6 +183,9 @@ const statusClientGone = 499
 func (l *loop) over(x *exchange) {
 	if x.phase == phOver {
 		panic("BUG: dataplane: exchange ended twice")
+	}
+	if x.rival != nil {
+		l.endRace(x, x.outcome)
 	}
 	l.count(x)
 	x.phase = phOver

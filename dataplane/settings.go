@@ -34,7 +34,9 @@ type Settings struct {
 	IdentifyNs      int64            // wait for a worker to know a prompt's tokens, before it is routed by its text; 0 = 500 ms
 	Retries         int              // tries after the first
 	RetryBudget     float64
-	HoldHead        bool // hold the head of an event stream until its first event
+	HoldHead        bool  // hold the head of an event stream until its first event
+	HedgeNs         int64 // silence before the first event after which a stream is sent to a second node too; 0 = never
+	HedgeAuto       bool  // the silence is max(HedgeNs, 2 × predicted)
 	TrustedSource   []netip.Prefix
 }
 

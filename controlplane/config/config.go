@@ -130,7 +130,7 @@ type Retry struct {
 	Retries        int     // tries after the first
 	Budget         float64 // share of active requests
 	HoldStreamHead bool
-	Hedge          bool // not available in this build: always false
+	Hedge          AutoDuration // zero = off
 }
 
 // Health is the active probe.
@@ -150,6 +150,7 @@ type Breaker struct {
 	ProbeTimeout        time.Duration
 	MaxEjected          float64 // share of a model's nodes
 	SlowP95OverBaseline float64 // 0 = off
+	SlowP99OverBaseline float64 // 0 = off
 }
 
 // Index bounds the prefix index.

@@ -17,7 +17,8 @@ func (c *Config) StateSettings(seed uint64) state.Settings {
 	s.DownAfter, s.UpAfter = c.Health.DownAfter, c.Health.UpAfter
 	s.BreakerFailures, s.BreakerOpenNs = c.Breaker.Failures, int64(c.Breaker.Open)
 	s.BreakerProbeNs, s.MaxEjected = int64(c.Breaker.ProbeTimeout), c.Breaker.MaxEjected
-	s.SlowOverBaseline, s.DrainNodeNs = c.Breaker.SlowP95OverBaseline, int64(c.Timeouts.DrainNode)
+	s.SlowP95OverBaseline, s.SlowP99OverBaseline = c.Breaker.SlowP95OverBaseline, c.Breaker.SlowP99OverBaseline
+	s.DrainNodeNs = int64(c.Timeouts.DrainNode)
 	s.Models = nil
 	for _, m := range c.Models {
 		s.Models = append(s.Models, state.ModelSpec{Name: m.Name, Aliases: slices.Clone(m.Aliases), Default: m.Default})

@@ -20,6 +20,7 @@ func (d *decoder) together(check PolicyCheck) {
 	d.exactness()
 	d.policy(check)
 	d.bounds()
+	d.hedging()
 }
 
 // exactness refuses halves of what only works whole.
@@ -212,7 +213,7 @@ func (d *decoder) policy(check PolicyCheck) {
 
 // bounds checks keys that bound each other.
 func (d *decoder) bounds() {
-	t, l, h := &d.config.Timeouts, &d.config.Limits, &d.config.Health
+	t, l, r, h := &d.config.Timeouts, &d.config.Limits, &d.config.Retry, &d.config.Health
 	over := func(bad bool, key, other, what string) {
 		// Against a default no one contradicted himself: the narrower bound holds.
 		if bad && d.places[key].known() && d.places[other].known() {
@@ -223,6 +224,21 @@ func (d *decoder) bounds() {
 	over(on && t.Connect > t.Request, "timeouts.connect", "timeouts.request", "a part of a request may take longer than the whole")
 	over(on && t.FirstEvent.Value > t.Request, "timeouts.first_event", "timeouts.request", "a part of a request may take longer than the whole")
 	over(on && t.IdleStream > t.Request, "timeouts.idle_stream", "timeouts.request", "a part of a request may take longer than the whole")
+	over(t.FirstEvent.Value > 0 && r.Hedge.Value >= t.FirstEvent.Value, "retry.hedge", "timeouts.first_event", "a silent request is taken elsewhere before it would be hedged")
 	over(l.RetryBodyBytes > l.BodyBytes, "limits.retry_body_bytes", "limits.body_bytes", "the body kept for a retry is larger than the largest body")
 	over(h.IntervalDown > h.Interval, "health.interval_down", "health.interval", "a node that is down would be probed more rarely than one that is up")
+}
+
+// hedging checks what a second try at the same time as the first needs.
+func (d *decoder) hedging() {
+	r := &d.config.Retry
+	if r.Hedge == (AutoDuration{}) {
+		return
+	}
+	if !r.HoldStreamHead {
+		d.contradiction("retry.hedge", "retry.hold_stream_head", "the head of one node's stream would go out before it is known which node is first", "set retry.hold_stream_head to true, or retry.hedge to off")
+	}
+	if r.Retries == 0 {
+		d.contradiction("retry.hedge", "retry.retries", "a hedge is a try after the first, and none is allowed", "set retry.retries to 1 or more, or retry.hedge to off")
+	}
 }

@@ -7,7 +7,6 @@ package config
 var unavailable = map[string]string{
 	"site.region":                "choice by distance",
 	"index.sweep":                "a sweep interval (entries age continuously)",
-	"retry.hedge":                "hedging",
 	"kernel.rto_min":             "the kernel plane",
 	"kernel.syn_rto":             "the kernel plane",
 	"kernel.xdp.interface":       "the packet filter",

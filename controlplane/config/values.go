@@ -356,24 +356,29 @@ func showAuto(d AutoDuration) string {
 	return d.Value.String()
 }
 
-// switchWord reads off, false, on or true: whether something is on.
-func switchWord(v item) (bool, complaint) {
-	switch {
-	case v.kind == kindText && v.text == "off", v.kind == kindBool && v.text == "false":
-		return false, complaint{}
-	case v.kind == kindText && v.text == "on", v.kind == kindBool && v.text == "true":
-		return true, complaint{}
-	case v.kind == kindText:
-		return false, complaint{"not a value of this key", "write off or on"}
+// switchedDuration reads off, auto or a duration; off is zero.
+func switchedDuration(lo, hi time.Duration) func(item) (AutoDuration, complaint) {
+	plain := duration(lo, hi, false)
+	return func(v item) (AutoDuration, complaint) {
+		switch {
+		case v.kind == kindText && v.text == "off", v.kind == kindBool && v.text == "false":
+			return AutoDuration{}, complaint{}
+		case v.kind == kindText && v.text == "auto":
+			return AutoDuration{Auto: true}, complaint{}
+		}
+		d, c := plain(v)
+		if !c.none() {
+			c.remedy += ", or off or auto"
+		}
+		return AutoDuration{Value: d}, c
 	}
-	return false, wrongType(v, "a word", "write off or on")
 }
 
-func showSwitch(on bool) string {
-	if on {
-		return "on"
+func showSwitched(d AutoDuration) string {
+	if d == (AutoDuration{}) {
+		return "off"
 	}
-	return "off"
+	return showAuto(d)
 }
 
 // prefixOf reads a CIDR or an address.

@@ -3,7 +3,6 @@ package state
 import (
 	"log/slog"
 	"math"
-	"slices"
 
 	"warmpath/dataplane/fleet"
 )
@@ -22,7 +21,7 @@ func (t *step) loadsSeen(e LoadsSeen) {
 func (n *Node) knows(e LoadSeen) bool {
 	l := &n.life
 	return e.Requests == n.Requests && e.PrefillTokens == n.PrefillTokens && e.Failures == l.failures && e.Successes == l.successes &&
-		e.Consecutive == 0 && l.soft == 0 && !l.panicSaid && !n.ErrorShare.Known && !n.Drain
+		e.Consecutive == 0 && n.slow() == 0 && !l.panicSaid && !n.ErrorShare.Known && !n.Drain
 }
 
 // loadSeen reads a copy of the node's counters.
@@ -36,118 +35,70 @@ func (t *step) loadSeen(n *Node, e LoadSeen) {
 		n.life.refusals, n.life.firstEvents = 0, 0
 	}
 	consecutive := min(e.Consecutive, e.Failures-n.life.failuresAtClose)
-	if consecutive == 0 && n.life.soft == 0 {
+	if consecutive == 0 && n.slow() == 0 {
 		n.life.panicSaid = false
 	}
-	t.trip(n, consecutive)
+	if n.life.trial.on {
+		t.judgeTrial(n, failed > 0, ended > 0)
+	} else {
+		t.trip(n, consecutive)
+	}
 	if n.Drain && e.Requests <= 0 && t.s.NowNs >= n.life.drainNs+drainSettleNs {
 		n.life.idle = true
 		t.drained(n, false)
 	}
 }
 
-// latencySeen counts a node that is much slower than itself as failing.
-func (t *step) latencySeen(n *Node, e LatencySeen) {
-	factor := t.s.Settings.SlowOverBaseline
-	if e.Samples < percentileMin || !(e.P95Seconds > 0) || math.IsInf(e.P95Seconds, 0) || factor <= 0 {
-		return
-	}
-	if n.life.baselineSeconds == 0 {
-		n.life.baselineSeconds = e.P95Seconds
-		return
-	}
-	weight := baselineFast
-	if e.P95Seconds > factor*n.life.baselineSeconds {
-		weight = baselineSlow
-		n.life.soft++
-	} else {
-		n.life.soft = 0
-	}
-	n.life.baselineSeconds += weight * (e.P95Seconds - n.life.baselineSeconds)
-	t.trip(n, 0)
-}
-
 // trip opens the breaker when failures in a row, hard and soft, are enough.
 func (t *step) trip(n *Node, consecutive int64) {
-	if n.Health != fleet.Ready || n.Breaker != fleet.Closed || consecutive+int64(n.life.soft) < int64(t.s.Settings.BreakerFailures) {
+	if n.Health != fleet.Ready || n.Breaker != fleet.Closed || consecutive+int64(n.slow()) < int64(t.s.Settings.BreakerFailures) {
 		return
 	}
 	reason := "failures in a row"
-	if n.life.soft > 0 {
+	switch n.slow() {
+	case 0:
+	case n.life.tails[tail95].slow:
 		reason = "slow against its own baseline"
+	default:
+		reason = "its slowest hundredth is slow against its own baseline"
 	}
 	if t.mayEject(n, reason) {
-		t.openBreaker(n, reason)
+		t.setBreaker(n, fleet.Open, reason)
 	}
 }
 
-// mayEject keeps passive judgements from taking out more than MaxEjected of
-// any model's nodes: when all of them fail, the cause is not the nodes, and
-// some answers are better than none.
-func (t *step) mayEject(n *Node, reason string) bool {
-	ok := t.mayEjectOf("", n)
-	if len(n.Models) > 0 {
-		ok = true
-		for i := range n.Models {
-			ok = ok && t.mayEjectOf(n.Models[i].ID, n)
-		}
-	}
-	if !ok && !n.life.panicSaid {
-		n.life.panicSaid = true
-		t.log(slog.LevelWarn, "node stays in use: too many nodes of its model are out", slog.String("node", n.Spec.Name), slog.String("why", reason), slog.Float64("max_ejected", t.s.Settings.MaxEjected))
-	}
-	return ok
-}
-
-// mayEjectOf counts the nodes of one model; "" counts all nodes.
-func (t *step) mayEjectOf(model string, n *Node) bool {
-	total, out := 0, 1
-	for _, other := range t.s.Nodes {
-		if other.Drain && other.Slot != n.Slot || model != "" && !other.serves(model) {
-			continue
-		}
-		total++
-		if other.Slot != n.Slot && !(other.Health == fleet.Ready && other.Breaker == fleet.Closed) {
-			out++
-		}
-	}
-	return float64(out) <= t.s.Settings.MaxEjected*float64(total)
-}
-
-func (n *Node) serves(model string) bool {
-	_, ok := slices.BinarySearchFunc(n.Models, model, byID)
-	return ok
-}
-
-func (t *step) openBreaker(n *Node, reason string) {
-	t.setBreaker(n, fleet.Open, reason)
-}
-
-func (t *step) closeBreaker(n *Node) {
-	t.setBreaker(n, fleet.Closed, "the probe succeeded")
+func (t *step) closeBreaker(n *Node, reason string) {
+	t.setBreaker(n, fleet.Closed, reason)
 	t.forgive(n)
 }
 
 func (t *step) setBreaker(n *Node, to fleet.Breaker, reason string) {
-	t.log(slog.LevelWarn, "breaker is "+to.String(), slog.String("node", n.Spec.Name), slog.String("why", reason))
-	n.Breaker, n.life.breakerNs = to, t.s.NowNs
+	t.tellBreaker(n, to, reason)
+	n.Breaker, n.life.breakerNs, n.life.trial = to, t.s.NowNs, trial{}
 	t.publish = true
+}
+
+// tellBreaker says in the log and in the node's record what its breaker does.
+func (t *step) tellBreaker(n *Node, to fleet.Breaker, reason string) {
+	n.BreakerReason = reason
+	t.log(slog.LevelWarn, "breaker is "+to.String(), slog.String("node", n.Spec.Name), slog.String("why", reason))
 }
 
 // forgive lets only failures from now on count.
 func (t *step) forgive(n *Node) {
-	n.Breaker = fleet.Closed
-	n.life.failuresAtClose, n.life.soft, n.life.panicSaid = n.life.failures, 0, false
+	n.Breaker, n.life.trial = fleet.Closed, trial{}
+	n.life.failuresAtClose, n.life.panicSaid = n.life.failures, false
+	for i := range n.life.tails {
+		n.life.tails[i].slow = 0
+	}
 }
 
-// tickBreaker moves the breaker on by time alone. The probe of half-open is an
-// exchange with the health route, never a user's request.
+// tickBreaker moves the breaker on by time alone.
 func (t *step) tickBreaker(n *Node) {
 	waited := t.s.NowNs - n.life.breakerNs
 	switch {
 	case n.Breaker == fleet.Open && waited >= t.s.Settings.BreakerOpenNs:
-		t.setBreaker(n, fleet.HalfOpen, "its open time has passed")
-		t.probe(n)
+		t.halfOpen(n)
 	case n.Breaker == fleet.HalfOpen && waited >= t.s.Settings.BreakerProbeNs:
 		t.setBreaker(n, fleet.Open, "the probe was not answered")
 	}
@@ -158,6 +109,68 @@ func (t *step) breakerDue(n *Node) bool {
 	waited := t.s.NowNs - n.life.breakerNs
 	return n.Breaker == fleet.Open && waited >= t.s.Settings.BreakerOpenNs ||
 		n.Breaker == fleet.HalfOpen && waited >= t.s.Settings.BreakerProbeNs
+}
+
+// halfOpen begins the one probe that decides: an exchange with the health route,
+// never a user's request. Only of a node that has no such route, whose every
+// answer there would be a good one, a request decides.
+func (t *step) halfOpen(n *Node) {
+	if n.life.noRoute {
+		t.beginTrial(n)
+		return
+	}
+	t.setBreaker(n, fleet.HalfOpen, "its open time has passed")
+	t.probe(n)
+}
+
+// trial is the probe of a half-open breaker by a user's request. Requests see
+// the breaker closed meanwhile.
+type trial struct {
+	on     bool
+	before int64 // requests that were in flight when it began
+	sent   bool  // prefill was seen since: a request is at the node
+}
+
+func (t *step) beginTrial(n *Node) {
+	t.tellBreaker(n, fleet.HalfOpen, "its open time has passed; for want of a health route the next request decides")
+	t.forgive(n)
+	n.life.trial = trial{on: true, before: n.Requests}
+	n.life.breakerNs, t.publish = t.s.NowNs, true
+}
+
+// judgeTrial ends the trial with the first thing that the node does with a
+// request. How long that may take is the request's own affair: an answer that
+// is generated for a minute is no failure.
+func (t *step) judgeTrial(n *Node, failed, ended bool) {
+	tr := &n.life.trial
+	switch {
+	case failed:
+		t.setBreaker(n, fleet.Open, "the request failed")
+	case ended:
+		t.closeBreaker(n, "the request succeeded")
+	case n.PrefillTokens > 0:
+		tr.sent = true
+	case tr.sent && n.Requests > tr.before:
+		t.closeBreaker(n, "the request is being answered")
+	default: // none came, or its client left before
+		tr.sent = false
+		if n.Requests < tr.before {
+			tr.before, t.publish = n.Requests, true
+		}
+	}
+}
+
+// Cap is how many requests the node may have at once; 0 = no cap. While a
+// request is the probe of its breaker that is one more than it had before.
+func (n *Node) Cap() int {
+	if !n.life.trial.on {
+		return n.Spec.MaxInFlight
+	}
+	one := int(max(n.life.trial.before, 0)) + 1
+	if n.Spec.MaxInFlight > 0 {
+		return min(one, n.Spec.MaxInFlight)
+	}
+	return one
 }
 
 // countErrors keeps the share of failures among recent answers.

@@ -70,12 +70,15 @@ type (
 		Force bool
 	}
 	// ProbeResult answers the effect Probe. OK means a 2xx answer; Status is 0
-	// if there was none, and Err then says why.
+	// if there was none, and Err then says why. Local means that this host had
+	// no descriptor, port or memory left to ask with, which says nothing of the
+	// node.
 	ProbeResult struct {
 		NowNs       int64
 		Node        string
 		Incarnation uint64
 		OK          bool
+		Local       bool
 		Status      int
 		DurationNs  int64
 		Err         string
@@ -122,13 +125,16 @@ type (
 		Incarnation uint64
 		Class       Class
 	}
-	// LatencySeen is a percentile over a node's latest answers.
+	// LatencySeen is how long first events of a node took of late, each
+	// percentile over its own number of latest answers; 0 = too few for it.
 	LatencySeen struct {
 		NowNs       int64
 		Node        string
 		Incarnation uint64
 		P95Seconds  float64
-		Samples     int
+		Samples     int // that P95Seconds is of
+		P99Seconds  float64
+		P99Samples  int
 	}
 	// RateSeen is one measurement of a node's speed; unknown gauges leave the
 	// learned rate as it is.

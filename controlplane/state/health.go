@@ -20,9 +20,6 @@ const (
 	drainSettleNs = second / 5  // loops may still use the snapshot before the drain
 	jitterShare   = 0.1         // of the probe interval, either way
 	refusalsDown  = 3           // requests in a row without a listener
-	percentileMin = 20          // answers that a percentile needs
-	baselineFast  = 0.1         // weight of a normal reading in the baseline
-	baselineSlow  = 0.01        // of a slow one: a lasting change becomes normal
 	errorHalfNs   = 30 * second // half-life of the error share
 	rateWeight    = 0.2         // of a new reading in a learned rate
 	pressureNs    = 30 * second // time constant of the pressure
@@ -30,12 +27,16 @@ const (
 	maxWeight     = 10.0        // reading must not starve or flood a node
 )
 
-// probe asks for a probe and plans the next.
+// probe asks for a probe and plans the next. The one of a half-open breaker has
+// the breaker's time.
 func (t *step) probe(n *Node) {
-	n.life.probeOutNs = t.s.NowNs
+	n.life.probeOutNs, n.life.probeForNs = t.s.NowNs, t.s.Settings.ProbeTimeoutNs
+	if n.Breaker == fleet.HalfOpen {
+		n.life.probeForNs = t.s.Settings.BreakerProbeNs
+	}
 	n.life.probes++
 	t.plan(n)
-	t.do(Probe{Node: n.Spec.Name, Incarnation: n.Incarnation, URL: n.Endpoint.URL, Path: t.s.Settings.HealthPath, TimeoutNs: t.s.Settings.ProbeTimeoutNs})
+	t.do(Probe{Node: n.Spec.Name, Incarnation: n.Incarnation, URL: n.Endpoint.URL, Path: t.s.Settings.HealthPath, TimeoutNs: n.life.probeForNs})
 }
 
 // plan sets the time of the next probe: the long interval while all is well,
@@ -57,7 +58,15 @@ func (t *step) plan(n *Node) {
 // is alive if it says so.
 func (t *step) probed(n *Node, e ProbeResult) {
 	n.life.probeOutNs = 0
+	if e.Local {
+		t.notAsked(e)
+		t.plan(n)
+		return
+	}
 	noRoute := e.Status == 404 || e.Status == 405 || e.Status == 501
+	if e.Status != 0 {
+		n.life.noRoute = noRoute
+	}
 	if noRoute && !n.life.noRouteSaid {
 		n.life.noRouteSaid = true
 		t.log(slog.LevelWarn, "node has no health route; any answer counts as healthy", slog.String("node", n.Spec.Name), slog.Int("status", e.Status))
@@ -68,6 +77,24 @@ func (t *step) probed(n *Node, e ProbeResult) {
 		t.probedBadly(n, e)
 	}
 	t.plan(n)
+}
+
+// notAsked says, once until it is over, that nodes cannot be asked for want of
+// something that this host has not got.
+func (t *step) notAsked(e ProbeResult) {
+	if t.s.shortNs == 0 {
+		t.log(slog.LevelError, "nodes cannot be asked how they are: this host has no descriptors, ports or memory left", slog.String("err", e.Err), slog.String("remedy", "raise RLIMIT_NOFILE, or lower limits.connections"))
+	}
+	t.s.shortNs = t.s.NowNs
+}
+
+// askedAgain says that it is over, when for so long that every node was asked no
+// probe has failed for it.
+func (t *step) askedAgain() {
+	if t.s.shortNs != 0 && t.s.NowNs-t.s.shortNs >= 2*max(t.s.Settings.ProbeIntervalNs, t.s.Settings.ProbeIntervalDownNs) {
+		t.s.shortNs = 0
+		t.log(slog.LevelInfo, "nodes can be asked again")
+	}
 }
 
 func (t *step) probedWell(n *Node) {
@@ -83,8 +110,11 @@ func (t *step) probedWell(n *Node) {
 			t.ready(n)
 		}
 	case fleet.Ready:
-		if n.Breaker == fleet.HalfOpen {
-			t.closeBreaker(n)
+		switch {
+		case n.Breaker == fleet.HalfOpen && n.life.noRoute:
+			t.beginTrial(n)
+		case n.Breaker == fleet.HalfOpen:
+			t.closeBreaker(n, "the probe succeeded")
 		}
 	}
 }
@@ -98,7 +128,7 @@ func (t *step) probedBadly(n *Node, e ProbeResult) {
 		t.setHealth(n, fleet.Warming, why(e))
 	case fleet.Ready:
 		if n.Breaker == fleet.HalfOpen {
-			t.openBreaker(n, "the probe failed: "+why(e))
+			t.setBreaker(n, fleet.Open, "the probe failed: "+why(e))
 		}
 		if n.life.bad++; n.life.bad >= t.s.Settings.DownAfter {
 			t.down(n, "probes failed: "+why(e))
@@ -124,15 +154,15 @@ func why(e ProbeResult) string {
 }
 
 // recovered says whether a hung node's good probes count: its tokens moved
-// since, or the breaker's open time has passed and it is not seen to stand
-// still with requests running. The health route of a stopped engine core
-// answers 200.
+// since, or it is not seen to stand still with requests running and has been out
+// for the breaker's open time, or is missed. The health route of a stopped engine
+// core answers 200.
 func (t *step) recovered(n *Node) bool {
 	if n.life.movedNs > n.life.hungNs {
 		return true
 	}
 	stuck := n.SampleFresh && n.Sample.Running.Or(0) > 0 && n.life.progressNs <= n.life.hungNs
-	return t.s.NowNs-n.life.hungNs >= t.s.Settings.BreakerOpenNs && !stuck
+	return !stuck && (t.s.NowNs-n.life.hungNs >= t.s.Settings.BreakerOpenNs || !t.mayBeOut(n))
 }
 
 // ready lets a node take requests. An engine that was away has lost its cache.
@@ -151,7 +181,7 @@ func (t *step) ready(n *Node) {
 func (t *step) down(n *Node, reason string) {
 	n.life.good, n.life.refused = 0, false
 	t.setHealth(n, fleet.Down, reason)
-	n.Breaker = fleet.Closed // the state says it all
+	n.Breaker, n.life.trial, t.s.fewer = fleet.Closed, trial{}, true // the state says it all
 }
 
 // setHealth changes what the node is beneath draining.

@@ -152,6 +152,7 @@ func (t *step) reconcile() {
 func (t *step) update(n *Node, w wanted) {
 	if !slices.Equal(n.Spec.Models, w.spec.Models) {
 		n.Models, n.Asked, n.life.askNextNs = configured(w.spec), false, t.s.NowNs
+		t.s.fewer = true
 	}
 	if n.Spec.Engine != w.spec.Engine {
 		n.Engine = w.spec.Engine
@@ -261,7 +262,7 @@ func (t *step) gone(n *Node, why string) {
 	for r := range n.Ranks {
 		t.do(DropSlot{Slot: n.Slot + r, Generation: n.Generation})
 	}
-	t.s.rates, t.publish = true, true
+	t.s.rates, t.s.fewer, t.publish = true, true, true
 }
 
 // slotSwept gives a slot free for its next tenant.
@@ -283,6 +284,7 @@ func (t *step) setDrain(n *Node) {
 		return
 	}
 	n.Drain, n.life.idle, n.life.drainedSaid, n.life.drainNs = want, false, false, t.s.NowNs
+	t.s.fewer = true
 	message := "node drains"
 	if !want {
 		message = "node drains no longer"

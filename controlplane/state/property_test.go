@@ -36,6 +36,9 @@ func TestStepProperties(t *testing.T) {
 				t.Fatalf("%T: effects differ:\n%s\n%s", ev, a, b)
 			}
 			checkState(t, s, next, effects, generations)
+			if _, ok := ev.(Tick); ok {
+				checkEjected(t, next)
+			}
 			s = next
 		}
 	})
@@ -78,8 +81,10 @@ func checkState(t *rapid.T, old, s State, effects []Effect, generations map[int]
 			t.Fatalf("generation of slot %d went back", n.Slot)
 		case n.Health > fleet.Down || n.Health == fleet.Draining:
 			t.Fatalf("health %v", n.Health)
-		case n.Health != fleet.Ready && n.Breaker != fleet.Closed:
-			t.Fatalf("breaker %v of a node that is %v", n.Breaker, n.Health)
+		case n.Health != fleet.Ready && n.ejected():
+			t.Fatalf("breaker %v, trial %+v of a node that is %v", n.Breaker, n.life.trial, n.Health)
+		case n.life.trial.on && (n.Breaker != fleet.Closed || n.Cap() < 1):
+			t.Fatalf("breaker %v and cap %d on trial", n.Breaker, n.Cap())
 		case !(n.Weight >= minWeight && n.Weight <= maxWeight):
 			t.Fatalf("weight %v", n.Weight)
 		case !slices.IsSortedFunc(n.Models, func(a, b Served) int { return strings.Compare(a.ID, b.ID) }):
@@ -109,6 +114,16 @@ func checkState(t *rapid.T, old, s State, effects []Effect, generations map[int]
 	}
 }
 
+// checkEjected: with every tick breakers are closed where too many are out.
+func checkEjected(t *rapid.T, s State) {
+	look := step{s: s}
+	for _, n := range s.Nodes {
+		if n.Health == fleet.Ready && n.ejected() && !n.Drain && !look.mayBeOut(n) {
+			t.Fatalf("breaker of %q is %v, while too many others are out", n.Spec.Name, n.Breaker)
+		}
+	}
+}
+
 func drawEvent(t *rapid.T, now int64) Event {
 	node := rapid.SampledFrom(append([]string{"nobody"}, names...)).Draw(t, "node")
 	incarnation := rapid.SampledFrom([]uint64{0, 0, 1, 2, 3}).Draw(t, "incarnation")
@@ -126,7 +141,7 @@ func drawEvent(t *rapid.T, now int64) Event {
 	case 2:
 		return NodeRemoved{NowNs: now, Node: node, Force: ok}
 	case 3:
-		return ProbeResult{NowNs: now, Node: node, Incarnation: incarnation, OK: ok, Status: rapid.SampledFrom([]int{0, 200, 503, 500}).Draw(t, "status")}
+		return ProbeResult{NowNs: now, Node: node, Incarnation: incarnation, OK: ok, Local: !ok && rapid.Bool().Draw(t, "local"), Status: rapid.SampledFrom([]int{0, 200, 503, 500, 404}).Draw(t, "status")}
 	case 4:
 		ev := ModelsSeen{NowNs: now, Node: node, Incarnation: incarnation, Engine: "vllm"}
 		for _, id := range rapid.SliceOfN(rapid.SampledFrom([]string{"m", "n", "", "k"}), 0, 4).Draw(t, "models") {
@@ -147,7 +162,7 @@ func drawEvent(t *rapid.T, now int64) Event {
 	case 8:
 		return Failure{NowNs: now, Node: node, Incarnation: incarnation, Class: Class(rapid.IntRange(0, 3).Draw(t, "class"))}
 	case 9:
-		return LatencySeen{NowNs: now, Node: node, P95Seconds: gauge("p95").Value, Samples: 100}
+		return LatencySeen{NowNs: now, Node: node, P95Seconds: gauge("p95").Value, Samples: 100, P99Seconds: gauge("p99").Value, P99Samples: 200}
 	case 10:
 		return RateSeen{NowNs: now, Node: node, PrefillTokensPerSecond: gauge("rate"), RoundTripSeconds: gauge("rtt"), EvictedTokensPerSecond: gauge("evicted")}
 	case 11:

@@ -39,7 +39,7 @@ func (t *step) modelsSeen(n *Node, e ModelsSeen) {
 		list = named
 	}
 	if !slices.Equal(list, n.Models) || !n.Asked {
-		n.Models, n.Asked, t.publish, t.s.rates = list, true, true, true
+		n.Models, n.Asked, t.publish, t.s.rates, t.s.fewer = list, true, true, true, true
 	}
 	t.recognise(n, e.Engine)
 }

@@ -105,7 +105,7 @@ func (r *run) step(ev state.Event) error {
 		case state.Probe:
 			answer, ok := r.auto[e.Node]
 			if !ok {
-				r.say("probe %s%s (%s)", e.URL, e.Path, e.Node)
+				r.say("probe %s%s (%s) within %v", e.URL, e.Path, e.Node, time.Duration(e.TimeoutNs))
 			} else if answer != "silent" {
 				if err := r.step(r.answer(e.Node, e.Incarnation, answer)); err != nil {
 					return err
@@ -154,6 +154,8 @@ func (r *run) answer(node string, incarnation uint64, how string) state.ProbeRes
 		p.OK, p.Status = true, 200
 	case "refused":
 		p.Err = "connection refused"
+	case "short":
+		p.Local, p.Err = true, "too many open files"
 	default:
 		p.Status, _ = strconv.Atoi(how)
 	}
@@ -163,8 +165,9 @@ func (r *run) answer(node string, incarnation uint64, how string) state.ProbeRes
 // line runs one input line:
 //
 //	at 2s                          tick every 100 ms until then
-//	auto a ok|503|refused|silent   how probes of a are answered from now on; ok
-//	                               also answers for models that are configured
+//	auto a ok|503|refused|short|silent   how probes of a are answered from now on; ok
+//	                               also answers for models that are configured;
+//	                               without an answer they are shown
 //	nodes SOURCE a=http://… …      also a=URL,models=m+n,weight=2,cap=4,events=URL,ranks=2,
 //	                               scheme=NAME,prefix=64
 //	add a=URL · remove a [force] · drain a · undrain a · swept SLOT GENERATION
@@ -173,7 +176,9 @@ func (r *run) answer(node string, incarnation uint64, how string) state.ProbeRes
 //	metrics a running=1 gen=10 …
 //	load a req=1 fail=5 row=5 ok=0 prefill=0
 //	fail a refused|reset|server_error|first_event
-//	latency a SECONDS SAMPLES · rate a prefill=8000 rtt=0.001 · show
+//	latency a P95 SAMPLES [p99=2.5 of=100] · rate a prefill=8000 rtt=0.001
+//	show · cap a                    the snapshot; a's breaker, and how many requests it may have
+//	set failures=5 open=60 probe=10 ejected=0.5 p95=3 p99=2 interval=15 timeout=5
 //	trust a RANK live|gapped|… · exact a BITS VERSION
 func (r *run) line(text string) error {
 	words := strings.Fields(text)
@@ -190,10 +195,15 @@ func (r *run) line(text string) error {
 	case "at":
 		return r.until(arg(1))
 	case "auto":
-		r.auto[arg(1)] = arg(2)
+		if r.auto[arg(1)] = arg(2); arg(2) == "" {
+			delete(r.auto, arg(1))
+		}
 		return nil
 	case "show":
 		r.show()
+		return nil
+	case "cap":
+		r.say("%s: breaker %v, cap %d", arg(1), r.s.Find(arg(1)).Breaker, r.s.Find(arg(1)).Cap())
 		return nil
 	}
 	ev, err := r.event(words, arg)
@@ -245,6 +255,8 @@ func (r *run) event(words []string, arg func(int) string) (state.Event, error) {
 		return r.answer(arg(1), 0, arg(2)), nil
 	case "models":
 		return r.models(words), nil
+	case "set":
+		return r.set(v), nil
 	case "metrics":
 		return state.MetricsSeen{NowNs: r.now, Node: arg(1), Sample: state.Sample{
 			Engine: "vllm", Queued: v["queued"], Running: v["running"], KVUse: v["kv"], PromptTokens: v["prompt"],
@@ -263,7 +275,7 @@ func (r *run) event(words []string, arg func(int) string) (state.Event, error) {
 	case "latency":
 		p95, _ := strconv.ParseFloat(arg(2), 64)
 		samples, _ := strconv.Atoi(arg(3))
-		return state.LatencySeen{NowNs: r.now, Node: arg(1), P95Seconds: p95, Samples: samples}, nil
+		return state.LatencySeen{NowNs: r.now, Node: arg(1), P95Seconds: p95, Samples: samples, P99Seconds: v["p99"].Value, P99Samples: int(n("of"))}, nil
 	case "trust":
 		rank, _ := strconv.Atoi(arg(2))
 		for trust := fleet.TrustNone; trust <= fleet.TrustStale; trust++ {
@@ -291,6 +303,19 @@ func (r *run) models(words []string) state.Event {
 		ev.Models = append(ev.Models, state.Served{ID: parts[0], MaxModelLen: length, Parent: parts[2]})
 	}
 	return ev
+}
+
+// set changes keys of the configuration under breaker, and its probe's.
+func (r *run) set(v map[string]fleet.Gauge) state.Event {
+	s := r.s.Settings
+	s.BreakerFailures = int(v["failures"].Or(float64(s.BreakerFailures)))
+	for key, to := range map[string]*int64{"open": &s.BreakerOpenNs, "probe": &s.BreakerProbeNs, "interval": &s.ProbeIntervalNs, "timeout": &s.ProbeTimeoutNs} {
+		*to = int64(v[key].Or(float64(*to)*1e-9) * 1e9)
+	}
+	for key, to := range map[string]*float64{"ejected": &s.MaxEjected, "p95": &s.SlowP95OverBaseline, "p99": &s.SlowP99OverBaseline} {
+		*to = v[key].Or(*to)
+	}
+	return state.ConfigChanged{NowNs: r.now, Settings: s}
 }
 
 // values reads key=number words.

@@ -26,13 +26,14 @@ type Settings struct {
 	DownAfter           int // failed probes in a row
 	UpAfter             int // good probes in a row
 
-	BreakerFailures    int // failures in a row that open it
-	BreakerOpenNs      int64
-	BreakerProbeNs     int64   // how long half-open waits for its probe
-	MaxEjected         float64 // share of a model's nodes that passive judgements may take out
-	SlowOverBaseline   float64 // p95 above this many times the baseline is a failure; 0 = off
-	FirstEventFailures int     // first-event time-outs in a row that mean hung
-	HungAfterNs        int64   // tokens standing still this long while requests run mean hung; 0 = off
+	BreakerFailures     int // failures in a row that open it
+	BreakerOpenNs       int64
+	BreakerProbeNs      int64   // how long half-open waits for its probe
+	MaxEjected          float64 // share of a model's nodes that passive judgements may take out
+	SlowP95OverBaseline float64 // p95 above this many times the baseline is a failure; 0 = off
+	SlowP99OverBaseline float64 // and so is p99 above this many times its own
+	FirstEventFailures  int     // first-event time-outs in a row that mean hung
+	HungAfterNs         int64   // tokens standing still this long while requests run mean hung; 0 = off
 
 	DrainNodeNs int64 // longest drain of one node; 0 = no limit
 	StaleNs     int64 // metrics older than this are unknown
@@ -54,7 +55,7 @@ func DefaultSettings() Settings {
 		ProbeIntervalNs: 15 * second, ProbeIntervalDownNs: 2 * second, ProbeTimeoutNs: 5 * second,
 		HealthPath: "/health", DownAfter: 3, UpAfter: 2,
 		BreakerFailures: 5, BreakerOpenNs: 60 * second, BreakerProbeNs: 10 * second,
-		MaxEjected: 0.5, SlowOverBaseline: 3, FirstEventFailures: 2, HungAfterNs: 30 * second,
+		MaxEjected: 0.5, SlowP95OverBaseline: 3, SlowP99OverBaseline: 2, FirstEventFailures: 2, HungAfterNs: 30 * second,
 		DrainNodeNs: 1800 * second, StaleNs: 5 * second,
 	}
 }
@@ -76,6 +77,8 @@ type Node struct {
 	Drain    bool
 	Removing bool   // it goes when it is idle
 	Reason   string // why it is in this state, for people
+	// BreakerReason is why Breaker changed last, for people; "" = it never did.
+	BreakerReason string
 
 	Models []Served // what it serves, ascending by ID
 	Asked  bool     // it was asked for its models at least once
@@ -128,8 +131,10 @@ type State struct {
 	sources     []source
 	masked      []string // names that NodeRemoved took out although a source other than APISource has them; ascending
 	incarnation uint64
-	dirty       bool // a snapshot would show something new; published with the next Tick
-	rates       bool // a learned rate changed since the weights were made
+	dirty       bool  // a snapshot would show something new; published with the next Tick
+	rates       bool  // a learned rate changed since the weights were made
+	fewer       bool  // a node went out since it was last looked whether too many are
+	shortNs     int64 // when a probe last could not be sent, for want of something of this host's own; 0 = not of late
 	pressedNs   int64
 	waiting     bool // a node found no slot; tried again when one is swept
 }

@@ -10,11 +10,13 @@ import (
 // are nanoseconds of the events' clock; 0 = never.
 type life struct {
 	probeNextNs int64
-	probeOutNs  int64 // sent then and not answered
+	probeOutNs  int64 // sent then and not answered …
+	probeForNs  int64 // … which it may be for so long
 	probes      uint64
 	bad, good   int // probes in a row
 	refusals    int // requests in a row that found no listener
 	everReady   bool
+	noRoute     bool // it has no health route, as the last probe found
 	noRouteSaid bool
 	refused     bool // while down: its process was away, so its cache is gone
 
@@ -24,9 +26,9 @@ type life struct {
 	failures, successes int64 // as LoadSeen last said
 	failuresAtClose     int64 // older failures do not count for the breaker
 	breakerNs           int64 // when Breaker last changed
-	soft                int   // slow readings in a row
-	baselineSeconds     float64
 	panicSaid           bool
+	trial               trial
+	tails               [tails]tail
 
 	firstEvents int // first-event time-outs in a row
 	hung        bool
@@ -70,7 +72,7 @@ func Step(s State, ev Event) (State, []Effect) {
 	case SlotSwept:
 		t.slotSwept(e)
 	case ConfigChanged:
-		t.s.Settings, t.publish = e.Settings, true
+		t.s.Settings, t.s.fewer, t.publish = e.Settings, true, true
 		t.s.masked = nil // what the file names counts again
 		t.reconcile()
 	case LoadsSeen:

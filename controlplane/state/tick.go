@@ -15,9 +15,13 @@ func (t *step) tick() {
 			t.tickNode(t.edit(i))
 		}
 	}
+	if t.s.fewer {
+		t.readmit()
+	}
 	if t.s.rates {
 		t.weigh()
 	}
+	t.askedAgain()
 	t.press()
 	if t.s.dirty {
 		t.publish = true
@@ -44,12 +48,12 @@ func (t *step) tickNode(n *Node) {
 	if n.EvictedTokensPerSecond.Known && now-l.evictedNs > stale {
 		n.EvictedTokensPerSecond, t.s.dirty = fleet.Gauge{}, true
 	}
-	if l.probeOutNs != 0 && now-l.probeOutNs > t.s.Settings.ProbeTimeoutNs+probeGraceNs {
+	if l.probeOutNs != 0 && now-l.probeOutNs > l.probeForNs+probeGraceNs {
 		l.probeOutNs = 0 // its answer was lost; that says nothing of the node
 	}
 	t.tickBreaker(n)
 	if now >= l.probeNextNs {
-		if l.probeOutNs == 0 {
+		if l.probeOutNs == 0 && n.Breaker != fleet.HalfOpen { // which has one probe
 			t.probe(n)
 		} else {
 			t.plan(n)

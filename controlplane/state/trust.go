@@ -59,9 +59,10 @@ func (t *step) exactSeen(n *Node, e ExactSeen) {
 
 // clear says that what is known of a node's caches is void: its engine has
 // restarted. What was proved of its prompts is proved anew, since another
-// version may have come up. Ranks with events say themselves what they hold.
+// version may have come up, and how fast it usually is is learned anew. Ranks
+// with events say themselves what they hold.
 func (t *step) clear(n *Node) {
-	n.Exact, t.publish = 0, true
+	n.Exact, n.life.tails, t.publish = 0, [tails]tail{}, true
 	for r := range n.Ranks {
 		if n.Trust[r] == fleet.TrustNone {
 			t.do(ClearSlot{Slot: n.Slot + r, Generation: n.Generation})

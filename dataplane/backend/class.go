@@ -37,6 +37,9 @@ const (
 	Deadline
 	// ClientGone: the client left; the node is not to blame.
 	ClientGone
+	// Outrun: the request was at two nodes, and the other one's answer was taken;
+	// the node is not to blame.
+	Outrun
 
 	classes // their number
 )
@@ -44,7 +47,7 @@ const (
 // Classes is the number of classes, for tables by class.
 const Classes = int(classes)
 
-var classNames = [...]string{"ok", "refused", "stale", "reset", "malformed", "status", "error_event", "silent", "mid_stream", "local", "deadline", "client_gone"}
+var classNames = [...]string{"ok", "refused", "stale", "reset", "malformed", "status", "error_event", "silent", "mid_stream", "local", "deadline", "client_gone", "outrun"}
 
 // String returns the value of the label `reason` of warmpath_retries_total.
 func (c Class) String() string { return classNames[c] }
@@ -52,7 +55,7 @@ func (c Class) String() string { return classNames[c] }
 // Blames reports whether the class counts as a failure of the node.
 func (c Class) Blames() bool {
 	switch c {
-	case OK, Stale, Local, Deadline, ClientGone:
+	case OK, Stale, Local, Deadline, ClientGone, Outrun:
 		return false
 	default:
 		return true

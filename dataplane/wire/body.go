@@ -49,7 +49,7 @@ const (
 	inData       //
 	atDataCR     // behind the data of a chunk
 	atDataLF     //
-	atTrailer    // first byte of a trailer line, or of the last line
+	atTrailer    // first byte of a trailer line, or of the last line; only places of the trailer follow
 	inTrailer    // in the name
 	inTrailValue // behind the colon
 	atTrailLF    //
@@ -66,6 +66,7 @@ type Body struct {
 	trailer uint32 // bytes counted against MaxTrailerBytes
 	digits  uint8  // of the chunk size
 	at      place
+	fields  bool // see TrailerFields
 }
 
 // Start begins a body; length counts for BodyLength only and must not be negative there.
@@ -91,11 +92,12 @@ func (d *Body) Start(kind BodyKind, length int64) {
 
 // Next consumes n bytes of wire form from the start of b, of which data
 // (offsets into b, may be empty) are content. It returns at the next boundary,
-// which is the end of the data of a chunk at the latest: call it with the rest
-// until n == len(b) or Done. n is 0 only if b is empty or the body is done.
-// Trailers are checked and passed over. Errors have status 400 (431 for
-// trailers beyond their bound); in a response they mean that the node failed.
-// After an error the Body must not be used before the next Start.
+// which is the end of the data of a chunk, the start or the end of trailer
+// fields at the latest: call it with the rest until n == len(b) or Done. n is 0
+// only if b is empty or the body is done. Trailers are checked and passed over;
+// TrailerFields tells them. Errors have status 400 (431 for trailers beyond
+// their bound); in a response they mean that the node failed. After an error the
+// Body must not be used before the next Start.
 func (d *Body) Next(b []byte) (data Span, n int, err *Error) {
 	if len(b) > maxPieceBytes {
 		b = b[:maxPieceBytes]
@@ -111,8 +113,11 @@ func (d *Body) Next(b []byte) (data Span, n int, err *Error) {
 			d.at = atEnd
 		}
 		return Span{0, uint32(n)}, n, nil
+	case atTrailer, inTrailer, inTrailValue, atTrailLF, atLastLF:
+		n, err = d.nextTrailer(b)
+		return Span{}, n, err
 	}
-	for n < len(b) && d.at != atEnd {
+	for n < len(b) && d.at < atTrailer {
 		if d.at == inData {
 			size := int(min(d.left, int64(len(b)-n)))
 			if d.left -= int64(size); d.left == 0 {
@@ -127,6 +132,23 @@ func (d *Body) Next(b []byte) (data Span, n int, err *Error) {
 	}
 	return Span{}, n, nil
 }
+
+// nextTrailer consumes trailer fields, or bytes of the line that ends them.
+func (d *Body) nextTrailer(b []byte) (n int, err *Error) {
+	d.fields = len(b) > 0 && d.at != atLastLF && (d.at != atTrailer || b[0] != '\r')
+	for n < len(b) && d.at != atEnd && !(d.fields && n > 0 && d.at == atTrailer && b[n] == '\r') {
+		if err = d.step(b[n]); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// TrailerFields reports whether the bytes that the last call of Next consumed
+// are trailer fields. What is left of a body without them is a body without
+// trailers.
+func (d *Body) TrailerFields() bool { return d.fields }
 
 // Done reports whether the body is whole; further bytes belong to the next message.
 func (d *Body) Done() bool { return d.at == atEnd }

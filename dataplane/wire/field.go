@@ -62,7 +62,7 @@ type Field struct {
 	Value Span // without white space around it
 	Line  Span // the whole line with its CRLF; lines of a head follow each other without gaps
 	ID    FieldID
-	Drop  bool // not to be sent on: hop-by-hop, or named by Connection
+	Drop  bool // not to be sent on: hop-by-hop, named by Connection, or a framing field's name with underscores
 }
 
 // fieldSet is a set of FieldIDs, a bit each.
@@ -80,6 +80,18 @@ const hopByHop fieldSet = 1<<FieldTransferEncoding | 1<<FieldConnection | 1<<Fie
 // unnameable cannot be dropped by naming it in Connection: dropping it would
 // change where the request goes, where it ends or who sent it.
 const unnameable fieldSet = 1<<FieldHost | 1<<FieldContentLength | 1<<FieldTransferEncoding | 1<<FieldAuthorization
+
+// The names of the framing fields with underscores in place of dashes. They mean
+// nothing, but those who hand fields on as CGI variables (RFC 3875, section
+// 4.1.18) cannot tell them from the real ones.
+const (
+	likeLength = "content_length"
+	likeCoding = "transfer_encoding"
+)
+
+func mimicsFraming(name []byte) bool {
+	return equalFold(name, likeLength) || equalFold(name, likeCoding)
+}
 
 // maxKnownBytes is what a folded can hold, and no known name is longer.
 const maxKnownBytes = 24

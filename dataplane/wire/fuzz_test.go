@@ -224,7 +224,8 @@ func checkRelayed(t *testing.T, b []byte, r *Response, m Method, content []byte)
 	}
 }
 
-// FuzzBody compares with net/http's chunked reader, for all ways to cut.
+// FuzzBody compares with net/http's chunked reader, for all ways to cut. What is
+// left without trailer fields is the same body without trailers.
 func FuzzBody(f *testing.F) {
 	for _, size := range []uint8{1, 5, 200} {
 		seed(f, "body", func(b []byte) { f.Add(b, size) })
@@ -236,9 +237,9 @@ func checkBody(t *testing.T, b []byte, size uint8) {
 	var whole, pieces Body
 	whole.Start(BodyChunked, 0)
 	pieces.Start(BodyChunked, 0)
-	content, used, err := readBody(&whole, b, len(b)+1)
-	cut, usedCut, errCut := readBody(&pieces, b, int(size)+1)
-	if !bytes.Equal(content, cut) || used != usedCut || err != errCut || whole.Done() != pieces.Done() {
+	content, kept, used, err := readKept(&whole, b, len(b)+1)
+	cut, keptCut, usedCut, errCut := readKept(&pieces, b, int(size)+1)
+	if !bytes.Equal(content, cut) || !bytes.Equal(kept, keptCut) || used != usedCut || err != errCut || whole.Done() != pieces.Done() {
 		t.Fatalf("%q: whole %q %d %v, cut %q %d %v", b, content, used, err, cut, usedCut, errCut)
 	}
 	if !whole.Done() {
@@ -247,6 +248,12 @@ func checkBody(t *testing.T, b []byte, size uint8) {
 	theirs, e := io.ReadAll(httputil.NewChunkedReader(newReader(b)))
 	if e != nil || !bytes.Equal(theirs, content) {
 		t.Fatalf("%q: content %q, net/http %q %v", b, content, theirs, e)
+	}
+	var again Body
+	again.Start(BodyChunked, 0)
+	same, all, n, e2 := readKept(&again, kept, len(kept)+1)
+	if e2 != nil || n != len(kept) || !again.Done() || !bytes.Equal(all, kept) || !bytes.Equal(same, content) || !bytes.HasSuffix(kept, []byte("\r\n\r\n")) {
+		t.Fatalf("%q: %q without trailers is read as %q, %d bytes, %v", b, kept, same, n, e2)
 	}
 	if most := 6*len(content) + MaxExtensionBytes + MaxTrailerBytes + 5; used > most {
 		t.Fatalf("%d bytes of wire form for %d of content", used, len(content))

@@ -23,6 +23,7 @@ type head struct {
 	colon uint32   // in stageValue: the colon
 	stage stage
 	empty uint8 // empty lines skipped
+	reply bool  // it is a response's, in which Host means nothing
 
 	host, length, coding Span // values of the single fields
 }
@@ -92,6 +93,9 @@ func (h *head) parseFields(b []byte, fields []Field, limit int) ([]Field, *fault
 		f.Value.Start, f.Value.End = value.Start, value.End
 		f.Line.Start, f.Line.End = uint32(start), uint32(pos+2)
 		f.ID, f.Drop = id, hopByHop.has(id)
+		if n := colon - start; n == len(likeLength) || n == len(likeCoding) {
+			f.Drop = f.Drop || mimicsFraming(b[start:colon])
+		}
 		pos += 2
 		start = pos
 		inValue = false
@@ -142,7 +146,7 @@ func (h *head) note(id FieldID, value Span) *fault {
 	h.seen |= 1 << id
 	switch id {
 	case FieldHost:
-		if again {
+		if again && !h.reply {
 			return faultHostTwice
 		}
 		h.host = value

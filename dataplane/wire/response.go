@@ -85,6 +85,7 @@ func (r *Response) parseLine(b []byte) *fault {
 			return faultStatusLine
 		}
 		h.pos, h.start, h.stage = uint32(len(form)), uint32(len(form)), stageReason
+		h.reply = true
 	}
 	pos := scanText(b, int(h.pos))
 	h.pos = uint32(pos)

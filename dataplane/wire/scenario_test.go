@@ -234,16 +234,25 @@ func traceResponse(t *testing.T, b []byte, lim *Limits, request Method) string {
 
 // readBody feeds b in pieces of at most size bytes.
 func readBody(d *Body, b []byte, size int) (content []byte, used int, err *Error) {
+	content, _, used, err = readKept(d, b, size)
+	return content, used, err
+}
+
+// readKept does that too; kept is what was consumed but for trailer fields.
+func readKept(d *Body, b []byte, size int) (content, kept []byte, used int, err *Error) {
 	for used < len(b) && !d.Done() {
 		piece := b[used:min(len(b), used+size)]
 		data, n, e := d.Next(piece)
 		used += n
+		if !d.TrailerFields() {
+			kept = append(kept, piece[:n]...)
+		}
 		if e != nil {
-			return content, used, e
+			return content, kept, used, e
 		}
 		content = append(content, data.Of(piece)...)
 	}
-	return content, used, nil
+	return content, kept, used, nil
 }
 
 func traceBody(t *testing.T, b []byte, args map[string]string) string {
@@ -258,7 +267,7 @@ func traceBody(t *testing.T, b []byte, args map[string]string) string {
 	for _, size := range []int{len(b) + 1, 1, 2, 3, 7} {
 		var d Body
 		d.Start(kind, length)
-		content, used, err := readBody(&d, b, size)
+		content, kept, used, err := readKept(&d, b, size)
 		got := fmt.Sprintf("%q, %d bytes", content, used)
 		if len(content) > 100 {
 			got = fmt.Sprintf("%d bytes of content, %d bytes", len(content), used)
@@ -268,6 +277,9 @@ func traceBody(t *testing.T, b []byte, args map[string]string) string {
 			got += ", " + traceError(err)
 		case d.Done():
 			got += ", done"
+			if len(kept) < used {
+				got += fmt.Sprintf(", %q without trailers", kept)
+			}
 		default:
 			got += ", more"
 			if e := d.End(); e != nil {
