@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"warmpath/dataplane"
 )
 
 // quiet is one connection on which neither side allocates: buffers are made
@@ -22,9 +24,13 @@ type quiet struct {
 var (
 	headEnd   = []byte("\r\n\r\n")
 	lengthKey = []byte("\r\nContent-Length: ")
+
+	chunkedKey   = []byte("\r\nTransfer-Encoding: chunked")
+	lastOfChunks = []byte("\r\n0\r\n\r\n")
 )
 
-// message reads one head and its body, whose length stands in the head.
+// message reads one head and its body, whose length stands in the head; else it
+// is chunked and ends with the last chunk.
 func (q *quiet) message() (whole []byte, err error) {
 	have := 0
 	for {
@@ -38,7 +44,8 @@ func (q *quiet) message() (whole []byte, err error) {
 			continue
 		}
 		need := end + len(headEnd) + length(q.buf[:end])
-		for have < need {
+		chunked := bytes.Contains(q.buf[:end], chunkedKey)
+		for have < need || chunked && !bytes.HasSuffix(q.buf[:have], lastOfChunks) {
 			if n, err = q.c.Read(q.buf[have:]); err != nil {
 				return nil, err
 			}
@@ -65,7 +72,7 @@ func length(head []byte) (n int) {
 // quietNode answers every message with the same bytes.
 func quietNode(answer string) func(*conn) {
 	return func(c *conn) {
-		q, text := &quiet{c.TCPConn, make([]byte, 1<<20)}, []byte(answer)
+		q, text := &quiet{c.TCPConn, make([]byte, 2<<20)}, []byte(answer)
 		for {
 			if _, err := q.message(); err != nil {
 				return
@@ -85,13 +92,17 @@ type asker struct {
 	n       int
 }
 
-func newAsker(r *router, size int) *asker {
+func newAsker(r *router, size int, chunks bool) *asker {
 	mark := "kind-00"
 	piece := " some words of a prompt with \\\"escapes\\\""
 	text := mark + strings.Repeat(piece, (size-140)/len(piece))
 	body := `{"model":"m","max_tokens":64,"messages":[{"role":"system","content":"You are terse."},{"role":"user","content":"` + text + ` end"}]}`
-	request := "POST /v1/chat/completions HTTP/1.1\r\nHost: router:8080\r\nAuthorization: Bearer secret\r\nContent-Type: application/json\r\nUser-Agent: bench\r\n" +
-		"Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
+	request := "POST /v1/chat/completions HTTP/1.1\r\nHost: router:8080\r\nAuthorization: Bearer secret\r\nContent-Type: application/json\r\nUser-Agent: bench\r\n"
+	if half := len(body) / 2; chunks {
+		request += "Transfer-Encoding: chunked\r\n\r\n" + chunk(body[:half]) + chunk(body[half:]) + "0\r\n\r\n"
+	} else {
+		request += "Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
+	}
 	return &asker{quiet{r.dial().TCPConn, make([]byte, 64<<10)}, []byte(request), strings.Index(request, mark) + 5, 0}
 }
 
@@ -127,12 +138,30 @@ func TestRequestPathAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	for _, size := range []int{4 << 10, 64 << 10} {
-		t.Run(strconv.Itoa(size), func(t *testing.T) {
-			r := start(t, setup{alone: true}, startNode(t, "a", quietNode(quietAnswer)), startNode(t, "b", quietNode(quietAnswer)))
-			a := newAsker(r, size)
+	const quietChunks = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n28\r\n" +
+		`{"usage":{"prompt_tokens":1000,"completi` + "\r\n28\r\n" + `on_tokens":4,"total_tokens":1004},"x":1}` + "\r\n0\r\n\r\n"
+	for name, c := range map[string]struct {
+		size   int
+		chunks bool   // of the request
+		answer string // … and of its answer
+		window int64
+	}{
+		"4K":                          {4 << 10, false, quietAnswer, 0},
+		"64K":                         {64 << 10, false, quietAnswer, 0},
+		"1M":                          {1 << 20, false, quietAnswer, 0},
+		"4K, chunked both ways":       {4 << 10, true, quietChunks, 0},
+		"1M, sent on before it is in": {1 << 20, false, quietAnswer, 64 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := func(s *dataplane.Settings) { s.RoutingWindowBytes = c.window }
+			r := start(t, setup{alone: true, set: set}, startNode(t, "a", quietNode(c.answer)), startNode(t, "b", quietNode(c.answer)))
+			a := newAsker(r, c.size, c.chunks)
 			wholePathAllocs(t, r, a)
-			if rec := r.d.Records(1); rec[0].Exactness.String() != "text" {
+			want := "text"
+			if c.window > 0 { // its one message has not ended by then
+				want = "affinity"
+			}
+			if rec := r.d.Records(1); rec[0].Exactness.String() != want {
 				t.Errorf("the prompt was identified by %v", rec[0].Exactness)
 			}
 			r.settled()
@@ -151,14 +180,14 @@ func wholePathAllocs(t *testing.T, r *router, a *asker) {
 		}
 	}
 	rounds(500)
-	const requests = 3000
+	requests := min(3000, 1<<30/len(a.request))
 	runtime.GC()
 	rounds(100) // pools that the collector has emptied fill again
 	began := time.Now()
 	busy := mallocs(func() { rounds(requests) })
 	took := time.Since(began)
 	idle := mallocs(func() { <-time.After(took) }) // the ticks of the loops
-	each := (float64(busy) - float64(idle)) / requests
+	each := (float64(busy) - float64(idle)) / float64(requests)
 	t.Logf("%d allocations in %d requests, %d in the same time without any: %.4f a request", busy, requests, idle, each)
 	if each > 0.05 { // what the runtime itself allocates meanwhile is not a request's
 		t.Errorf("%.4f allocations a request, want none", each)
@@ -220,7 +249,7 @@ func TestStreamPathAllocs(t *testing.T) {
 
 func benchmarkRequest(b *testing.B, size int) {
 	r := start(b, setup{}, startNode(b, "a", quietNode(quietAnswer)))
-	a := newAsker(r, size)
+	a := newAsker(r, size, false)
 	for range 200 {
 		if err := a.ask(); err != nil {
 			b.Fatal(err)

@@ -309,7 +309,7 @@ func TestExactPathAllocs(t *testing.T) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			r := start(t, setup{node: proved, alone: true}, startNode(t, "a", quietNode(strings.Replace(quietAnswer, `"prompt_tokens":1000,`, `"prompt_tokenz":1000,`, 1))))
 			r.exactly()
-			a := newAsker(r, size)
+			a := newAsker(r, size, false)
 			wholePathAllocs(t, r, a)
 			if rec := r.d.Records(1); rec[0].Exactness != dataplane.ExactTokens {
 				t.Errorf("the prompt was identified by %v: %s", rec[0].Exactness, rec[0].Inexact)
