@@ -108,7 +108,7 @@ func (c *client) Drained(*eventloop.Conn) {
 // counts as gone, as nginx treats it.
 func (c *client) HalfClosed(*eventloop.Conn) {
 	c.loop.now = c.loop.d.nowNs()
-	c.loop.closeClient(c)
+	c.loop.clientLeft(c)
 }
 
 // Connected is the event loop's, and for connections to nodes.
@@ -145,9 +145,20 @@ func (l *loop) readClient(c *client) {
 // clientRead says what reading came to; false: the client has ended.
 func (l *loop) clientRead(c *client, err error) bool {
 	if err != nil {
-		c.conn.Fail(err)
+		l.clientLeft(c)
 	}
 	return err == nil
+}
+
+// clientLeft closes the connection of a client that has ended its sending
+// direction, or failed. It may still read: an answer that has begun is cut, so
+// that its end cannot be taken for the whole's.
+func (l *loop) clientLeft(c *client) {
+	if c.x != nil && c.x.began {
+		l.cutClient(c)
+	} else {
+		l.closeClient(c)
+	}
 }
 
 // clientTraffic takes what came from a client.

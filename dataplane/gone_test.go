@@ -2,7 +2,9 @@ package dataplane_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -233,4 +235,27 @@ func TestClientGoneUnderAnAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAHalfClosedClientSeesACut: it may read on, and must not take the end of the
+// connection for the end of an answer that ends with it.
+func TestAHalfClosedClientSeesACut(t *testing.T) {
+	a := startNode(t, "a", func(c *conn) {
+		c.request()
+		c.send("HTTP/1.1 200 OK\r\n\r\nhalf")
+		c.gone()
+	})
+	r := start(t, setup{}, a)
+	c := r.dial()
+	c.send("GET /v1/files HTTP/1.1\r\nHost: x\r\n\r\n")
+	got := make([]byte, 4)
+	skipHead(t, c)
+	if _, err := io.ReadFull(c.r, got); err != nil || string(got) != "half" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	_ = c.CloseWrite()
+	if _, err := c.r.ReadByte(); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("the connection ended with %v, want a reset", err)
+	}
+	r.settled()
 }
