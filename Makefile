@@ -18,7 +18,7 @@ RESULTS  ?= bench/results/proxy.jsonl
 RUNS     ?= 5
 DURATION ?= 3s
 
-.PHONY: help build build-hf run test lint fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-index bench-tokens bench-storm e2e e2e-vllm e2e-exact setup models libtokenizers clean
+.PHONY: help build build-hf run test lint fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-index bench-tokens bench-storm soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -96,6 +96,9 @@ bench-index: build ## the prefix index: memory, stores, matches; then beside llm
 bench-tokens: ## tokenizer and prompts, beside Hugging Face's library where it can be built (needs make models and a quiet core, 2 minutes); RUNS
 	@if scripts/libtokenizers.sh; then $(MAKE) build-hf; else $(MAKE) build; fi
 	bin/warmbench tokens --runs $(RUNS) | tee bench/results/tokens.jsonl
+
+soak: build ## a million requests before nodes that fail, clients that leave, reloads and drains; every byte checked (10 minutes, two cores)
+	bin/warmbench soak 2>&1 | tee bench/results/soak.txt
 
 bench-storm: build ## routing while 100 nodes restart and report all they hold (needs two quiet cores, 1 minute); RUNS
 	bin/warmbench storm --runs $(RUNS) | tee bench/results/storm.jsonl
