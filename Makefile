@@ -18,7 +18,7 @@ RESULTS  ?= bench/results/proxy.jsonl
 RUNS     ?= 5
 DURATION ?= 3s
 
-.PHONY: help build build-hf run test lint fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-index bench-tokens bench-storm soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
+.PHONY: help build build-hf run test lint fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-peers bench-index bench-tokens bench-storm soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -88,6 +88,12 @@ bench-proxy: build ## warmpath, nginx, HAProxy and no proxy side by side (needs 
 	bin/warmbench proxy --size 65536  --concurrency 64 --runs $(RUNS) --duration $(DURATION) --output $(RESULTS) >/dev/null
 	bin/warmbench proxy --size 225280 --concurrency 16 --runs $(RUNS) --duration $(DURATION) --output $(RESULTS) >/dev/null
 	bin/warmbench proxy --size 4096   --one-core       --runs $(RUNS) --duration $(DURATION) --output $(RESULTS) >/dev/null
+
+bench-peers: RUNS = 3
+bench-peers: DURATION = 2s
+bench-peers: build ## every proxy that can be had beside warmpath: bodies, streams, latency; table and plots (needs two quiet cores, about 25 minutes); RUNS, DURATION
+	scripts/peers.sh
+	RUNS=$(RUNS) DURATION=$(DURATION) scripts/peers.sh --measure
 
 bench-index: build ## the prefix index: memory, stores, matches; then beside llm-d's (compiles for minutes the first time)
 	bin/warmbench index | tee bench/results/index.jsonl

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -18,7 +19,9 @@ type answers struct {
 func newAnswers(model string) answers {
 	a := answers{malformed: answer("400 Bad Request", "application/json", errorBody("malformed request", 400)), stream: []byte(streamHead)}
 	a.of[routeNotFound] = answer("404 Not Found", "application/json", `{"detail":"Not Found"}`)
+	a.of[routeTokenize] = a.of[routeNotFound]
 	a.of[routeChat] = answer("200 OK", "application/json", chatBody())
+	a.of[routeRender] = a.of[routeChat]
 	a.of[routeFiles] = answer("200 OK", "application/json", filesBody())
 	a.of[routeModels] = answer("200 OK", "application/json", modelsBody(model))
 	a.of[routeHealth] = answer("200 OK", "", "")
@@ -62,11 +65,29 @@ func errorBody(message string, code int) string {
 	return fmt.Sprintf(`{"error":{"message":%q,"type":"BadRequestError","param":null,"code":%d}}`, message, code)
 }
 
-// modelsBody has the shape of vLLM's GET /v1/models. max_model_len leaves
-// room for the largest body that the benches send.
+// maxModelLen leaves room for the largest body that the benches send.
+const maxModelLen = 1 << 20
+
+// tokensAnswer has the shape of vLLM's POST /tokenize.
+func tokensAnswer(ids []uint32, err error) []byte {
+	if err != nil {
+		return answer("400 Bad Request", "application/json", errorBody(err.Error(), 400))
+	}
+	text, err := json.Marshal(struct {
+		Count       int      `json:"count"`
+		MaxModelLen int      `json:"max_model_len"`
+		Tokens      []uint32 `json:"tokens"`
+	}{len(ids), maxModelLen, ids})
+	if err != nil {
+		panic("BUG: backend: numbers are no JSON: " + err.Error())
+	}
+	return answer("200 OK", "application/json", string(text))
+}
+
+// modelsBody has the shape of vLLM's GET /v1/models.
 func modelsBody(model string) string {
 	return fmt.Sprintf(`{"object":"list","data":[{"id":%q,"object":"model","created":1760000000,"owned_by":"vllm",`+
-		`"root":%q,"parent":null,"max_model_len":262144,"permission":[]}]}`, model, model)
+		`"root":%q,"parent":null,"max_model_len":%d,"permission":[]}]}`, model, model, maxModelLen)
 }
 
 // metricsBody has the series that routers read from vLLM, of an idle engine.

@@ -21,6 +21,11 @@ type Options struct {
 	Loops     int      // event loops; at least 1
 	Model     string   // the one model that /v1/models names
 
+	// Tokens names the token ids of the prompt in a request's body; its error is
+	// told to the client. nil: POST /tokenize is 404, as of an engine without
+	// that route. Loops call it, possibly at once.
+	Tokens func(body []byte) ([]uint32, error)
+
 	// A chat request with "stream":true is answered with Chunks events of
 	// ChunkBytes bytes each, one every Interval. 0 means 20, 150 and 10 ms.
 	Chunks     int
@@ -215,6 +220,12 @@ func (h *handler) serve(s *session) gnet.Action {
 		}
 		if !done {
 			break
+		}
+		if f.route == routeTokenize && h.o.Tokens != nil {
+			if _, err := c.Write(tokensAnswer(h.o.Tokens(f.text))); err != nil {
+				return gnet.Close
+			}
+			continue
 		}
 		if f.route == routeChat && f.stream() {
 			if _, err := c.Write(h.answers.stream); err != nil {

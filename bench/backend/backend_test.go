@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -115,5 +116,37 @@ func TestMalformedIsRefusedAndClosed(t *testing.T) {
 	got, err := io.ReadAll(conn) // ends only when the backend closes
 	if err != nil || !bytes.HasPrefix(got, []byte("HTTP/1.1 400 ")) {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestTokens: /tokenize answers what it was told to, and a request to render
+// one thing or another is never a stream.
+func TestTokens(t *testing.T) {
+	address := startWith(t, Options{Loops: 1, Model: "bench", Tokens: func(body []byte) ([]uint32, error) {
+		if len(body) == 2 {
+			return nil, errors.New("no prompt")
+		}
+		return []uint32{uint32(len(body)), 7}, nil
+	}})[0]
+	long := strings.Repeat("x", 300_000)
+	for _, c := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"/tokenize", long, 200, `{"count":2,"max_model_len":1048576,"tokens":[300000,7]}`},
+		{"/tokenize", "abc", 200, `"tokens":[3,7]`},
+		{"/tokenize", "{}", 400, "no prompt"},
+		{"/v1/chat/completions/render", `{"stream":true}`, 200, `"content":"y`},
+	} {
+		res, err := http.Post("http://"+address+c.path, "application/json", strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != c.status || !strings.Contains(string(got), c.want) {
+			t.Errorf("%s of %d bytes: status %d, body %.200q, error %v", c.path, len(c.body), res.StatusCode, got, err)
+		}
 	}
 }

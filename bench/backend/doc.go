@@ -7,6 +7,7 @@
 // each of which says when it was sent; GET /v1/files gets BodyBytes bytes too.
 // /health, /v1/models, /version and /metrics answer as vLLM does, with fixed
 // figures, so that routers which probe their nodes are content. It looks at
-// nothing of a body but whether its begin or its end asks for a stream, and
-// keeps no counters.
+// nothing of a body but whether its begin or its end asks for a stream, unless
+// Options.Tokens names the tokens of those sent to /tokenize, and keeps no
+// counters.
 package backend

@@ -9,12 +9,17 @@ import (
 // would otherwise grow without end.
 const maxHeadBytes = 64 << 10
 
+// maxTextBytes bounds a body that is kept.
+const maxTextBytes = 4 << 20
+
 // route is what a request asks for.
 type route uint8
 
 const (
 	routeNotFound route = iota
 	routeChat
+	routeRender   // …/render: fixed, never a stream, for routers that ask all nodes before they choose
+	routeTokenize // its body is kept
 	routeFiles
 	routeModels
 	routeHealth
@@ -43,9 +48,10 @@ const (
 type framer struct {
 	phase     phase
 	route     route
-	close     bool  // the connection ends after this request
-	remaining int64 // bytes of the body, or of the chunk with its CRLF
-	edges     edges // of the body
+	close     bool   // the connection ends after this request
+	remaining int64  // bytes of the body, or of the chunk with its CRLF
+	edges     edges  // of the body
+	text      []byte // the body itself, for routeTokenize with Content-Length only
 }
 
 // step consumes leading bytes of buf and reports how many. done is true when
@@ -94,6 +100,12 @@ func (f *framer) body(buf []byte) (n int, more bool, err error) {
 		n = int(min(f.remaining, int64(len(buf))))
 		f.remaining -= int64(n)
 		f.edges.add(buf[:n], f.remaining == 0)
+		if f.route == routeTokenize {
+			if len(f.text)+n > maxTextBytes {
+				return 0, false, errFraming
+			}
+			f.text = append(f.text, buf[:n]...)
+		}
 		if f.remaining == 0 {
 			f.phase = phaseHead
 		}
@@ -230,10 +242,16 @@ func (f *framer) requestLine(line []byte) bool {
 	path, _, _ := bytes.Cut(target, []byte("?"))
 	f.close = false
 	f.edges.reset()
+	f.text = f.text[:0]
 	switch string(method) {
 	case "POST":
 		f.route = routeNotFound
-		if bytes.HasPrefix(path, []byte("/v1/")) {
+		switch {
+		case string(path) == "/tokenize":
+			f.route = routeTokenize
+		case bytes.HasPrefix(path, []byte("/v1/")) && bytes.HasSuffix(path, []byte("/render")):
+			f.route = routeRender
+		case bytes.HasPrefix(path, []byte("/v1/")):
 			f.route = routeChat
 		}
 	case "GET":

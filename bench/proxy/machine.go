@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,6 +21,7 @@ type Environment struct {
 	Kernel    string            `json:"kernel"`
 	Versions  map[string]string `json:"versions"` // of subjects and tools, as they name themselves
 	Missing   []string          `json:"missing"`  // subjects that were asked for and are not installed
+	LeftOut   map[string]string `json:"left_out"` // subjects that were asked for and are not meant for this load: why
 	ProxyCore int               `json:"proxy_core"`
 	LoadCore  int               `json:"load_core"`
 	Nodes     int               `json:"nodes"`
@@ -33,31 +33,36 @@ func readEnvironment(ctx context.Context, o *Options, log io.Writer) (*Environme
 	env := &Environment{
 		Record: "environment", Started: time.Now().UTC().Truncate(time.Second), Commit: o.Commit,
 		CPU: cpuModel(), CPUs: runtime.NumCPU(), Kernel: kernel(), Versions: map[string]string{"go": runtime.Version()},
-		Missing: []string{}, ProxyCore: o.ProxyCore, LoadCore: o.LoadCore, Nodes: o.Nodes,
+		Missing: []string{}, LeftOut: map[string]string{}, ProxyCore: o.ProxyCore, LoadCore: o.LoadCore, Nodes: o.Nodes,
 	}
 	wrkVersion, err := firstLine(ctx, "wrk", "-v")
 	if err != nil {
 		return nil, err
 	}
 	env.Versions["wrk"] = wrkVersion
+	subjects := []string{}
 	for _, name := range o.Subjects {
-		if name == Direct {
+		s := findSubject(name)
+		if s.unfit != nil && s.unfit(o) != "" {
+			env.LeftOut[name] = s.unfit(o)
 			continue
 		}
-		version, err := findSubject(name).versionLine(ctx, o)
-		if err == nil {
+		if name != Direct {
+			version, err := s.versionLine(ctx, o)
+			if err != nil && s.ours {
+				return nil, err
+			}
+			if err != nil {
+				env.Missing = append(env.Missing, name)
+				fmt.Fprintf(log, "left out: %v\n", err)
+				continue
+			}
 			env.Versions[name] = version
-			continue
 		}
-		if name == Warmpath {
-			return nil, err
-		}
-		env.Missing = append(env.Missing, name)
-		fmt.Fprintf(log, "left out: %v\n", err)
+		subjects = append(subjects, name)
 	}
-	o.Subjects = slices.DeleteFunc(slices.Clone(o.Subjects), func(name string) bool { return slices.Contains(env.Missing, name) })
-	if len(o.Subjects) == 0 {
-		return nil, fmt.Errorf("measure proxies: none of %s is installed", strings.Join(env.Missing, ", "))
+	if o.Subjects = subjects; len(subjects) == 0 {
+		return nil, fmt.Errorf("measure proxies: nothing is left to measure; not installed: %q, not meant for this load: %v", env.Missing, env.LeftOut)
 	}
 	return env, nil
 }

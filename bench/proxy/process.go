@@ -18,7 +18,7 @@ import (
 
 const (
 	stopWait  = 5 * time.Second // after SIGTERM, before SIGKILL
-	readyWait = 20 * time.Second
+	readyWait = 2 * time.Minute // a Python program on a busy core
 )
 
 // process is a program that this package started and will end.
@@ -30,8 +30,11 @@ type process struct {
 	ended chan struct{} // closed when it has ended
 }
 
-// startPinned runs argv on one core. Its output goes to a file in folder.
-func startPinned(ctx context.Context, core int, folder, name string, argv []string) (*process, error) {
+// startPinned runs argv on one core, as the head of a process group of its own.
+// Its output goes to a file in folder. At its end it is asked to go, or with
+// asked unset killed at once, for some peers wait for seconds before they end;
+// in any case the whole group is gone after close.
+func startPinned(ctx context.Context, core int, folder, name string, asked bool, argv []string) (*process, error) {
 	log := filepath.Join(folder, name+".log")
 	out, err := os.Create(log)
 	if err != nil {
@@ -40,7 +43,13 @@ func startPinned(ctx context.Context, core int, folder, name string, argv []stri
 	defer out.Close() // the child has its own descriptor
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, "taskset", append([]string{"-c", strconv.Itoa(core)}, argv...)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error {
+		if asked {
+			return cmd.Process.Signal(syscall.SIGTERM)
+		}
+		return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
 	cmd.WaitDelay = stopWait
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
@@ -49,7 +58,8 @@ func startPinned(ctx context.Context, core int, folder, name string, argv []stri
 	}
 	p := &process{name: name, pid: cmd.Process.Pid, log: log, stop: cancel, ended: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // how it ended is in its log
+		_ = cmd.Wait()                            // how it ended is in its log
+		_ = syscall.Kill(-p.pid, syscall.SIGKILL) // children that it left, mostly none
 		close(p.ended)
 	}()
 	return p, nil

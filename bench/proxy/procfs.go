@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -84,6 +85,9 @@ func treeUsage(pid int) (usage, error) {
 		}
 		u.cpuSeconds += float64(s.cpuTicks) / ticksPerSecond
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid))
+		if errors.Is(err, os.ErrNotExist) && s.pid != pid {
+			continue // it ended in between
+		}
 		if err != nil {
 			return usage{}, fmt.Errorf("read memory of process %d: %w", s.pid, err)
 		}

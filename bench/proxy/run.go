@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,27 +17,40 @@ import (
 	"warmpath/bench/wrk"
 )
 
-// Run is one measured run, one line of the output. Fields about the proxy's
+// model is the name of the one model that the nodes serve.
+const model = "bench"
+
+// Parameters stand in every line, so that one file can hold many series.
+type Parameters struct {
+	Proxy       string  `json:"proxy"`
+	Load        Load    `json:"load"`
+	SizeBytes   int     `json:"size_bytes"`
+	Concurrency int     `json:"concurrency"` // connections; streams at once
+	IntervalMs  float64 `json:"interval_ms,omitempty"`
+	Share       float64 `json:"share,omitempty"`
+	OneCore     bool    `json:"one_core"`
+}
+
+// Run is one measured run, one line of the output. Figures about the proxy's
 // process are absent for Direct, which has none.
 type Run struct {
-	Record          string   `json:"record"` // "run"
-	Proxy           string   `json:"proxy"`
-	SizeBytes       int      `json:"size_bytes"`
-	Concurrency     int      `json:"concurrency"`
-	OneCore         bool     `json:"one_core"`
-	Run             int      `json:"run"` // from 1
-	Try             int      `json:"try"` // from 1; more than 1 when the machine was busy with other things
-	DurationS       float64  `json:"duration_s"`
-	Requests        int64    `json:"requests"`
-	Errors          int64    `json:"errors"`
-	RequestsPerS    float64  `json:"requests_per_s"`
-	RequestsPerCPUS *float64 `json:"requests_per_cpu_s,omitempty"`
-	CPUUsPerRequest *float64 `json:"cpu_us_per_request,omitempty"`
-	CPUShare        *float64 `json:"cpu_share,omitempty"` // of its core; well below 1 = the proxy was not the bottleneck
-	P50Us           float64  `json:"p50_us"`
-	P99Us           float64  `json:"p99_us"`
-	RSSMiB          *float64 `json:"rss_mib,omitempty"` // peak
-	ForeignShare    float64  `json:"foreign_cpu_share"` // CPU time of other processes per second of the run
+	Record string `json:"record"` // "run"
+	Parameters
+	Run       int     `json:"run"` // from 1
+	Try       int     `json:"try"` // from 1; more than 1 when the machine was busy with other things
+	DurationS float64 `json:"duration_s"`
+	Requests  int64   `json:"requests"`
+	Errors    int64   `json:"errors"`
+	Figures[float64]
+	ForeignShare float64 `json:"foreign_cpu_share"` // CPU time of other processes and of the host per second of the run
+	StealPercent float64 `json:"steal_percent"`     // of all processors' time, taken by the host
+}
+
+// Failure is a peer that could not be measured, one line of the output.
+type Failure struct {
+	Record string `json:"record"` // "failure"
+	Parameters
+	Error string `json:"error"`
 }
 
 // bench is one call of Measure.
@@ -45,18 +58,26 @@ type bench struct {
 	o       Options
 	folder  string
 	script  string
+	bodies  [][]byte // for loads that do not come from wrk
 	nodes   []string
 	backend *process
 	log     io.Writer
 }
 
-// Measure runs the benchmark: JSON lines (environment, runs, summaries) go to
-// out, progress and the table of medians to log. It fails when a subject
-// answered with errors, after everything was written, and with *OptionsError
-// when o cannot be used.
+// Measure runs the benchmark: JSON lines (environment, runs, failures,
+// summaries) go to out, progress and the table of medians to log. A peer that
+// cannot be measured is left out from then on. Measure fails when that happened
+// or when a subject answered with errors, after everything was written, and with
+// *OptionsError when o cannot be used.
 func Measure(ctx context.Context, o Options, out, log io.Writer) error {
 	if o.OneCore {
-		o.Concurrency, o.LoadCore = 1, o.ProxyCore
+		o.LoadCore = o.ProxyCore
+		if o.Load == LoadPost || o.Load == LoadGet {
+			o.Concurrency = 1
+		}
+	}
+	if o.Load == LoadGet {
+		o.SizeBytes = 0
 	}
 	if err := o.check(); err != nil {
 		return &OptionsError{err}
@@ -69,6 +90,9 @@ func Measure(ctx context.Context, o Options, out, log io.Writer) error {
 	if err := lines.Encode(env); err != nil {
 		return fmt.Errorf("write environment: %w", err)
 	}
+	if err := pinSelf(o.LoadCore); err != nil {
+		return err
+	}
 	folder, err := os.MkdirTemp("", "warmbench-")
 	if err != nil {
 		return fmt.Errorf("make temporary folder: %w", err)
@@ -79,20 +103,9 @@ func Measure(ctx context.Context, o Options, out, log io.Writer) error {
 		return err
 	}
 	defer b.backend.close()
-
-	var runs []Run
-	for n := 1; n <= o.Runs; n++ {
-		for _, name := range o.Subjects {
-			run, err := b.quietRun(ctx, name)
-			if err != nil {
-				return err
-			}
-			run.Run = n
-			runs = append(runs, *run)
-			if err := lines.Encode(run); err != nil {
-				return fmt.Errorf("write run: %w", err)
-			}
-		}
+	runs, failed, err := b.rounds(ctx, lines)
+	if err != nil {
+		return err
 	}
 	summaries := summarise(&o, runs)
 	for i := range summaries {
@@ -103,7 +116,52 @@ func Measure(ctx context.Context, o Options, out, log io.Writer) error {
 	if err := writeTable(log, &o, summaries); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
-	return failures(summaries)
+	return errors.Join(failed, failures(summaries))
+}
+
+// rounds lets the subjects take turns. A peer that fails is out; failed joins
+// what they failed with.
+func (b *bench) rounds(ctx context.Context, lines *json.Encoder) (runs []Run, failed, err error) {
+	out := map[string]bool{}
+	for n := 1; n <= b.o.Runs; n++ {
+		for _, name := range b.o.Subjects {
+			s := findSubject(name)
+			if out[name] || s.slow && n > 1 {
+				continue
+			}
+			run, err := b.quietRun(ctx, s)
+			switch {
+			case err != nil && (s.ours || ctx.Err() != nil):
+				return nil, nil, err
+			case err != nil:
+				out[name] = true
+				failed = errors.Join(failed, err)
+				fmt.Fprintf(b.log, "left out from now on: %v\n", err)
+				if err := lines.Encode(&Failure{"failure", b.parameters(name), err.Error()}); err != nil {
+					return nil, nil, fmt.Errorf("write failure: %w", err)
+				}
+				continue
+			}
+			run.Run = n
+			runs = append(runs, *run)
+			if err := lines.Encode(run); err != nil {
+				return nil, nil, fmt.Errorf("write run: %w", err)
+			}
+		}
+	}
+	return runs, failed, nil
+}
+
+func (b *bench) parameters(name string) Parameters {
+	o := &b.o
+	p := Parameters{Proxy: name, Load: o.Load, SizeBytes: o.SizeBytes, Concurrency: o.Concurrency, OneCore: o.OneCore}
+	if o.Load == LoadStream {
+		p.IntervalMs = float64(o.Interval.Microseconds()) / 1000
+	}
+	if o.Load == LoadOpen {
+		p.Share = o.Share
+	}
+	return p
 }
 
 func failures(summaries []Summary) error {
@@ -116,7 +174,7 @@ func failures(summaries []Summary) error {
 	return errors.Join(problems...)
 }
 
-// startBackend writes the script of wrk and starts the nodes.
+// startBackend writes what the load needs and starts the nodes.
 func (b *bench) startBackend(ctx context.Context) error {
 	script, err := wrk.Scripts.ReadFile(wrk.Chat)
 	if err != nil {
@@ -126,11 +184,20 @@ func (b *bench) startBackend(ctx context.Context) error {
 	if err := os.WriteFile(b.script, script, 0o600); err != nil {
 		return fmt.Errorf("write script: %w", err)
 	}
+	if b.o.Load == LoadStream || b.o.Load == LoadOpen {
+		b.bodies = wrk.ChatBodies(b.o.SizeBytes, model, b.o.Load == LoadStream)
+	}
 	if b.nodes, err = freeAddresses(b.o.Nodes); err != nil {
 		return err
 	}
-	argv := append(slices.Clone(b.o.Backend), "--listen", strings.Join(b.nodes, ","), "--loops", "1")
-	if b.backend, err = startPinned(ctx, b.o.LoadCore, b.folder, "backend", argv); err != nil {
+	argv := []string{b.o.Self, "backend", "--listen", strings.Join(b.nodes, ","), "--loops", "1", "--model", model}
+	if b.o.Load == LoadStream {
+		argv = append(argv, "--interval", b.o.Interval.String(), "--chunks", strconv.Itoa(chunksOfStream))
+	}
+	if slices.ContainsFunc(b.o.Subjects, func(name string) bool { return findSubject(name).isExact() }) {
+		argv = append(argv, "--model-dir", b.o.ModelDir)
+	}
+	if b.backend, err = startPinned(ctx, b.o.LoadCore, b.folder, "backend", true, argv); err != nil {
 		return err
 	}
 	for _, node := range b.nodes {
@@ -142,41 +209,57 @@ func (b *bench) startBackend(ctx context.Context) error {
 	return nil
 }
 
-// quietRun measures again while other processes took too much of the machine;
-// the last try counts whatever it met.
-func (b *bench) quietRun(ctx context.Context, name string) (*Run, error) {
+// quietRun measures again while other processes or the host took too much of
+// the machine; the last try counts whatever it met.
+func (b *bench) quietRun(ctx context.Context, s *subject) (*Run, error) {
+	tries := b.o.Tries
+	if s.slow {
+		tries = 1
+	}
 	for try := 1; ; try++ {
-		run, err := b.freshRun(ctx, name)
+		run, err := b.freshRun(ctx, s)
 		if err != nil {
-			return nil, fmt.Errorf("measure %q: %w", name, err)
+			return nil, fmt.Errorf("measure %q: %w", s.name, err)
 		}
 		run.Try = try
-		if run.ForeignShare <= b.o.MaxForeignShare {
+		if !b.o.noisy(run) {
 			return run, nil
 		}
-		if try == b.o.Tries {
-			fmt.Fprintf(b.log, "noisy machine: %s was measured with %.0f %% of a core taken by other processes\n", name, 100*run.ForeignShare)
+		if try == tries {
+			fmt.Fprintf(b.log, "noisy machine: %s was measured with %.0f %% of a core taken by other processes and the host\n", s.name, 100*run.ForeignShare)
 			return run, nil
 		}
 	}
 }
 
+// noisy reports whether the machine was not the run's own.
+func (o *Options) noisy(r *Run) bool {
+	return r.ForeignShare > o.MaxForeignShare || r.StealPercent > o.MaxStealPercent
+}
+
+// Times of slow subjects, at least.
+const (
+	slowWarmup   = 2 * time.Second
+	slowDuration = 5 * time.Second
+)
+
 // freshRun starts the proxy, warms it up, measures and ends it.
-func (b *bench) freshRun(ctx context.Context, name string) (*Run, error) {
-	if name == Direct {
-		return b.measure(ctx, name, nil, b.nodes[0])
+func (b *bench) freshRun(ctx context.Context, s *subject) (*Run, error) {
+	if s.name == Direct {
+		return b.measure(ctx, &under{name: Direct, address: b.nodes[0], alike: true, warmup: b.o.Warmup, duration: b.o.Duration})
 	}
 	listen, err := freeAddresses(2)
 	if err != nil {
 		return nil, err
 	}
-	folder, err := os.MkdirTemp(b.folder, name+"-")
+	folder, err := os.MkdirTemp(b.folder, s.name+"-")
 	if err != nil {
 		return nil, fmt.Errorf("make folder: %w", err)
 	}
 	defer os.RemoveAll(folder)
-	p, err := findSubject(name).start(ctx, &b.o, b.o.ProxyCore, peers.Values{
+	p, err := s.start(ctx, &b.o, b.o.ProxyCore, peers.Values{
 		Listen: listen[0], Admin: listen[1], Nodes: b.nodes, Folder: folder, Root: os.Geteuid() == 0,
+		Model: model, SizeBytes: b.o.SizeBytes,
 	})
 	if err != nil {
 		return nil, err
@@ -185,83 +268,23 @@ func (b *bench) freshRun(ctx context.Context, name string) (*Run, error) {
 	if err := p.waitReady(ctx, listen[0]); err != nil {
 		return nil, err
 	}
-	return b.measure(ctx, name, p, listen[0])
-}
-
-// reading is what the counters said at one instant.
-type reading struct {
-	at                   time.Time
-	busy                 float64
-	proxy, backend, self usage
-}
-
-func (b *bench) read(p *process) (r reading, err error) {
-	r.at = time.Now()
-	if r.busy, err = busySeconds(); err != nil {
-		return r, err
-	}
-	if p != nil {
-		if r.proxy, err = treeUsage(p.pid); err != nil {
-			return r, err
+	if s.isExact() {
+		if err := p.waitExact(ctx, listen[1]); err != nil {
+			return nil, err
 		}
 	}
-	if r.backend, err = treeUsage(b.backend.pid); err != nil {
-		return r, err
+	u := &under{
+		name: s.name, process: p, address: listen[0], alike: s.name != WarmpathNew, warmup: b.o.Warmup, duration: b.o.Duration,
 	}
-	r.self, err = selfUsage()
-	return r, err
-}
-
-// measure puts the load on address; p is nil where there is no proxy.
-func (b *bench) measure(ctx context.Context, name string, p *process, address string) (*Run, error) {
-	l := load{
-		core: b.o.LoadCore, concurrency: b.o.Concurrency, sizeBytes: b.o.SizeBytes,
-		script: b.script, address: address, duration: b.o.Warmup,
+	if s.slow {
+		u.warmup, u.duration = max(u.warmup, slowWarmup), max(u.duration, slowDuration)
 	}
-	if l.duration > 0 {
-		if _, err := l.run(ctx); err != nil {
-			return nil, fmt.Errorf("warm up: %w", err)
-		}
-	}
-	before, err := b.read(p)
+	run, err := b.measure(ctx, u)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; it printed: %s", err, p.logTail())
 	}
-	l.duration = b.o.Duration
-	result, err := l.run(ctx)
-	if err != nil {
-		return nil, err
+	if s.isExact() {
+		return run, b.countExact(ctx, run, listen[1])
 	}
-	after, err := b.read(p)
-	if err != nil {
-		return nil, err
-	}
-	return b.figures(name, p != nil, result, before, after), nil
+	return run, nil
 }
-
-// figures turns two readings and wrk's result into a Run.
-func (b *bench) figures(name string, proxied bool, result *wrkResult, before, after reading) *Run {
-	seconds := float64(result.DurationUs) / 1e6
-	run := &Run{
-		Record: "run", Proxy: name, SizeBytes: b.o.SizeBytes, Concurrency: b.o.Concurrency, OneCore: b.o.OneCore,
-		DurationS: seconds, Requests: result.Requests, Errors: result.errors(),
-		RequestsPerS: rounded(float64(result.Requests)/seconds, 10), P50Us: result.P50Us, P99Us: result.P99Us,
-	}
-	cpu := after.proxy.cpuSeconds - before.proxy.cpuSeconds
-	ours := cpu + result.cpuSeconds + after.backend.cpuSeconds - before.backend.cpuSeconds +
-		after.self.cpuSeconds - before.self.cpuSeconds
-	foreign := after.busy - before.busy - ours
-	run.ForeignShare = rounded(max(0, foreign/after.at.Sub(before.at).Seconds()), 1000)
-	if proxied {
-		run.CPUShare = new(rounded(cpu/seconds, 1000))
-		run.RSSMiB = new(rounded(after.proxy.peakMiB, 10))
-		if cpu > 0 && result.Requests > 0 {
-			run.RequestsPerCPUS = new(rounded(float64(result.Requests)/cpu, 10))
-			run.CPUUsPerRequest = new(rounded(cpu*1e6/float64(result.Requests), 1000))
-		}
-	}
-	return run
-}
-
-// rounded drops digits that mean nothing; steps is 10 for one decimal.
-func rounded(v, steps float64) float64 { return math.Round(v*steps) / steps }

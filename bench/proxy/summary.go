@@ -1,10 +1,8 @@
 package proxy
 
 import (
-	"fmt"
-	"io"
+	"reflect"
 	"slices"
-	"text/tabwriter"
 )
 
 // Spread is a figure over all runs.
@@ -16,25 +14,21 @@ type Spread struct {
 
 // Summary is one subject over all its runs, one line of the output.
 type Summary struct {
-	Record          string  `json:"record"` // "summary"
-	Proxy           string  `json:"proxy"`
-	SizeBytes       int     `json:"size_bytes"`
-	Concurrency     int     `json:"concurrency"`
-	OneCore         bool    `json:"one_core"`
-	Runs            int     `json:"runs"`
-	NoisyRuns       int     `json:"noisy_runs"` // kept although other processes took more than the limit
-	Errors          int64   `json:"errors"`
-	RequestsPerS    Spread  `json:"requests_per_s"`
-	RequestsPerCPUS *Spread `json:"requests_per_cpu_s,omitempty"`
-	CPUUsPerRequest *Spread `json:"cpu_us_per_request,omitempty"`
-	CPUShare        *Spread `json:"cpu_share,omitempty"`
-	P50Us           Spread  `json:"p50_us"`
-	P99Us           Spread  `json:"p99_us"`
-	RSSMiB          *Spread `json:"rss_mib,omitempty"`
-	// AddedP50Us is the median p50 less that of Direct; absent without Direct.
-	AddedP50Us *float64 `json:"added_p50_us,omitempty"`
-	// WarmpathRatio is warmpath's median of requests per CPU second over this
-	// subject's: above 1 warmpath is the cheaper one.
+	Record string `json:"record"` // "summary"
+	Parameters
+	Runs      int   `json:"runs"`
+	NoisyRuns int   `json:"noisy_runs"` // kept although other processes or the host took more than the limit
+	Errors    int64 `json:"errors"`
+	Figures[Spread]
+
+	// Medians less those of Direct in the same series, or of an open loop less
+	// those of the node at the same rate; absent without.
+	AddedP50Us      *float64 `json:"added_p50_us,omitempty"`
+	AddedP99Us      *float64 `json:"added_p99_us,omitempty"`
+	AddedChunkP50Us *float64 `json:"added_chunk_p50_us,omitempty"`
+	AddedChunkP99Us *float64 `json:"added_chunk_p99_us,omitempty"`
+	// WarmpathRatio is this subject's median of CPU time, a request or a chunk,
+	// over warmpath's: above 1 warmpath is the cheaper one.
 	WarmpathRatio *float64 `json:"warmpath_ratio,omitempty"`
 }
 
@@ -48,15 +42,19 @@ func spread(values []float64) *Spread {
 	return &Spread{Min: sorted[0], Median: rounded((sorted[(n-1)/2]+sorted[n/2])/2, 1000), Max: sorted[n-1]}
 }
 
-// known collects the values that are not absent.
-func known(runs []Run, of func(*Run) *float64) []float64 {
-	var values []float64
-	for i := range runs {
-		if v := of(&runs[i]); v != nil {
-			values = append(values, *v)
+// spreads sums up each figure that a run has.
+func spreads(runs []Run) (all Figures[Spread]) {
+	into := reflect.ValueOf(&all).Elem()
+	for i := range into.NumField() {
+		var values []float64
+		for r := range runs {
+			if v, ok := reflect.ValueOf(&runs[r].Figures).Elem().Field(i).Interface().(*float64); ok && v != nil {
+				values = append(values, *v)
+			}
 		}
+		into.Field(i).Set(reflect.ValueOf(spread(values)))
 	}
-	return values
+	return all
 }
 
 func summarise(o *Options, runs []Run) []Summary {
@@ -67,72 +65,47 @@ func summarise(o *Options, runs []Run) []Summary {
 		if len(of) == 0 {
 			continue
 		}
-		s := Summary{
-			Record: "summary", Proxy: name, SizeBytes: o.SizeBytes, Concurrency: o.Concurrency, OneCore: o.OneCore, Runs: len(of),
-			RequestsPerS:    *spread(known(of, func(r *Run) *float64 { return &r.RequestsPerS })),
-			P50Us:           *spread(known(of, func(r *Run) *float64 { return &r.P50Us })),
-			P99Us:           *spread(known(of, func(r *Run) *float64 { return &r.P99Us })),
-			RequestsPerCPUS: spread(known(of, func(r *Run) *float64 { return r.RequestsPerCPUS })),
-			CPUUsPerRequest: spread(known(of, func(r *Run) *float64 { return r.CPUUsPerRequest })),
-			CPUShare:        spread(known(of, func(r *Run) *float64 { return r.CPUShare })),
-			RSSMiB:          spread(known(of, func(r *Run) *float64 { return r.RSSMiB })),
-		}
+		s := Summary{Record: "summary", Parameters: of[0].Parameters, Runs: len(of), Figures: spreads(of)}
 		for i := range of {
 			s.Errors += of[i].Errors
-			if of[i].ForeignShare > o.MaxForeignShare {
+			if o.noisy(&of[i]) {
 				s.NoisyRuns++
 			}
 		}
 		summaries = append(summaries, s)
 		at[name] = &summaries[len(summaries)-1]
 	}
-	direct, own := at[Direct], at[Warmpath]
 	for i := range summaries {
 		s := &summaries[i]
-		if direct != nil && s != direct {
-			s.AddedP50Us = new(rounded(s.P50Us.Median-direct.P50Us.Median, 10))
+		if direct := at[Direct]; direct != nil && s != direct {
+			s.AddedP50Us, s.AddedP99Us = less(s.P50Us, direct.P50Us), less(s.P99Us, direct.P99Us)
+			s.AddedChunkP50Us, s.AddedChunkP99Us = less(s.ChunkP50Us, direct.ChunkP50Us), less(s.ChunkP99Us, direct.ChunkP99Us)
 		}
-		if own != nil && s != own && own.RequestsPerCPUS != nil && s.RequestsPerCPUS != nil {
-			s.WarmpathRatio = new(rounded(own.RequestsPerCPUS.Median/s.RequestsPerCPUS.Median, 1000))
+		if s.DirectP50Us != nil {
+			s.AddedP50Us, s.AddedP99Us = less(s.P50Us, s.DirectP50Us), less(s.P99Us, s.DirectP99Us)
+		}
+		if own := at[Warmpath]; own != nil && s != own {
+			s.WarmpathRatio = over(s.CPUUsPerRequest, own.CPUUsPerRequest)
+			if s.CPUUsPerChunk != nil {
+				s.WarmpathRatio = over(s.CPUUsPerChunk, own.CPUUsPerChunk)
+			}
 		}
 	}
 	return summaries
 }
 
-// writeTable prints medians with minimum and maximum.
-func writeTable(w io.Writer, o *Options, summaries []Summary) error {
-	fmt.Fprintf(w, "\n%d-byte bodies, %d connections, %d runs of %s, min / median / max\n", o.SizeBytes, o.Concurrency, o.Runs, o.Duration)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "proxy\trequests/s\trequests per CPU-s\tCPU µs/request\tcore %\tp50 µs\tp99 µs\tadded p50 µs\tpeak MiB\twarmpath is\terrors\tnoisy")
-	for i := range summaries {
-		s := &summaries[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d/%d\n",
-			s.Proxy, triple(&s.RequestsPerS, 1, 0), triple(s.RequestsPerCPUS, 1, 0), triple(s.CPUUsPerRequest, 1, 1),
-			middle(s.CPUShare, 100), triple(&s.P50Us, 1, 0), triple(&s.P99Us, 1, 0), one(s.AddedP50Us, "%.0f"),
-			middle(s.RSSMiB, 1), one(s.WarmpathRatio, "%.2f ×"), s.Errors, s.NoisyRuns, s.Runs)
+// less is the difference of two medians, nil without one of them.
+func less(a, b *Spread) *float64 {
+	if a == nil || b == nil {
+		return nil
 	}
-	return t.Flush()
+	return figure(a.Median-b.Median, 10)
 }
 
-const absent = "–"
-
-func triple(s *Spread, scale float64, digits int) string {
-	if s == nil {
-		return absent
+// over is the ratio of two medians, nil without one of them.
+func over(a, b *Spread) *float64 {
+	if a == nil || b == nil || b.Median == 0 {
+		return nil
 	}
-	return fmt.Sprintf("%.*f / %.*f / %.*f", digits, s.Min*scale, digits, s.Median*scale, digits, s.Max*scale)
-}
-
-func middle(s *Spread, scale float64) string {
-	if s == nil {
-		return absent
-	}
-	return fmt.Sprintf("%.0f", s.Median*scale)
-}
-
-func one(v *float64, format string) string {
-	if v == nil {
-		return absent
-	}
-	return fmt.Sprintf(format, *v)
+	return figure(a.Median/b.Median, 1000)
 }

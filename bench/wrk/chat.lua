@@ -1,7 +1,11 @@
 -- Posts chat requests of one size: 64 different bodies that share 8 system
--- prompts, always the same bytes for the same size.
+-- prompts, always the same bytes for the same size. Size 0 is a GET.
 --
---   wrk -t1 -c64 -d3s -s chat.lua http://127.0.0.1:8080 -- SIZE_BYTES [MODEL]
+--   wrk -t1 -c64 -d3s -s chat.lua http://127.0.0.1:8080 -- SIZE_BYTES [MODEL] [FIRST]
+--
+-- With FIRST, a number, no two bodies are alike: all over its text each says its
+-- own number in words, counted from FIRST, so that nothing that remembers
+-- stretches of text has met it. Sizes stay.
 --
 -- At the end it prints one JSON line that begins with {"wrk":.
 
@@ -20,23 +24,45 @@ local function draw(n)
   return math.floor(seed / 65536) % n + 1
 end
 
+-- Where a body says its number: as long as the six words that take its place,
+-- and at least once in each MARK_EVERY bytes of text.
+local MARK, MARK_EVERY = string.rep("\1", 30), 256
+local digits = {
+  "that ", "node ", "long ", "wait ", "each ", "they ", "fast ", "slow ",
+  "near ", "read ", "text ", "says ", "open ", "call ", "lead ", "turn ",
+}
+local marked = false
+
+local function words_of(number)
+  local parts = {}
+  for i = 1, 6 do
+    parts[i] = digits[number % 16 + 1]
+    number = math.floor(number / 16)
+  end
+  return table.concat(parts)
+end
+
 -- Text of exactly n bytes as it stands inside a JSON string: words, now and
 -- then an escaped line end or quotation mark, as in real prompts.
 local function text(n, from)
-  seed = from
-  local parts, length, i = {}, 0, 0
+  local tail = marked and n > 2 * #MARK and MARK or ""
+  n, seed = n - #tail, from
+  local parts, length, i, said = {}, 0, 0, 0
   while length < n do
     i = i + 1
     local piece = words[draw(#words)] .. " "
+    if marked and length - said >= MARK_EVERY - 2 * #MARK and n - length > 3 * #MARK then
+      piece, said = MARK, length
+    end
     if i % 17 == 0 then piece = piece .. "\\n" end
     if i % 41 == 0 then piece = piece .. "\\\"so\\\" " end
     parts[i], length = piece, length + #piece
   end
   local all = table.concat(parts)
-  if #all == n then return all end
+  if #all == n then return all .. tail end
   -- Never cut inside an escape: the last word is filled up with dots instead.
   local cut = all:sub(1, math.max(0, n - 4)):gsub("\\+$", "")
-  return cut .. string.rep(".", n - #cut)
+  return cut .. string.rep(".", n - #cut) .. tail
 end
 
 local function message(role, content)
@@ -71,10 +97,26 @@ local function body(index, size, model)
   return whole
 end
 
-local requests, at = {}, 0
+local requests, at, number = {}, 0, 0
+
+-- The pieces of a request between its marks, each but the last followed by one.
+local function pieces(whole)
+  local parts, from = {}, 1
+  while true do
+    local first, last = whole:find(MARK, from, true)
+    parts[#parts + 1] = whole:sub(from, (first or 0) - 1)
+    if not first then return parts end
+    parts[#parts + 1], from = MARK, last + 1
+  end
+end
 
 function init(args)
   local size, model = tonumber(args[1] or 4096), args[2] or "bench"
+  marked, number = args[3] ~= nil, tonumber(args[3] or 0)
+  if size == 0 then
+    requests[1] = wrk.format("GET", "/v1/files", { ["User-Agent"] = "warmbench", ["Accept"] = "application/json" })
+    return
+  end
   local headers = {
     ["Content-Type"] = "application/json",
     ["Authorization"] = "Bearer not-a-key",
@@ -82,13 +124,19 @@ function init(args)
     ["Accept"] = "application/json",
   }
   for i = 1, BODIES do
-    requests[i] = wrk.format("POST", "/v1/chat/completions", headers, body(i - 1, size, model))
+    local whole = wrk.format("POST", "/v1/chat/completions", headers, body(i - 1, size, model))
+    requests[i] = marked and pieces(whole) or whole
   end
 end
 
 function request()
-  at = at % BODIES + 1
-  return requests[at]
+  at = at % #requests + 1
+  local one = requests[at]
+  if not marked then return one end
+  local said = words_of(number)
+  number = number + 1
+  for i = 2, #one, 2 do one[i] = said end
+  return table.concat(one)
 end
 
 function done(summary, latency)

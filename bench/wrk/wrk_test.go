@@ -97,7 +97,75 @@ func TestChatBodies(t *testing.T) {
 		if len(bodies) != 64 || len(systems) != 8 {
 			t.Errorf("%d bytes: %d bodies with %d system prompts, want 64 and 8", size, len(bodies), len(systems))
 		}
+		for i, text := range ChatBodies(size, "bench", false) {
+			if !bodies[string(text)] {
+				t.Errorf("%d bytes: chat.lua does not post body %d of ChatBodies:\n%.300s", size, i, text)
+			}
+		}
 	}
+}
+
+func TestChatBodiesOfAnySize(t *testing.T) {
+	for _, size := range []int{400, 1024, 4096, 4200, 4300, 1 << 17} {
+		for _, stream := range []bool{false, true} {
+			var b struct{ Stream bool }
+			for _, text := range ChatBodies(size, "m", stream) {
+				if err := json.Unmarshal(text, &b); err != nil || len(text) != size || b.Stream != stream {
+					t.Fatalf("body of %d bytes, want %d: %v, stream %v", len(text), size, err, b.Stream)
+				}
+			}
+		}
+	}
+}
+
+// TestNewBodies: with FIRST no stretch of text comes twice in requests.
+func TestNewBodies(t *testing.T) {
+	const size, stretch = 4096, 512
+	bodies := run(t, Chat, strconv.Itoa(size), "bench", "16777000") // the number has more than 24 bits soon
+	if len(bodies) < 100 {
+		t.Fatalf("%d different bodies in seconds", len(bodies))
+	}
+	seen, looked := map[string]bool{}, 0
+	for text := range bodies {
+		var b body
+		if err := json.Unmarshal([]byte(text), &b); err != nil || len(text) != size {
+			t.Fatalf("a body has %d bytes, want %d: %v", len(text), size, err)
+		}
+		if looked++; looked > 200 {
+			break
+		}
+		for _, m := range b.Messages {
+			for at := 0; at+stretch <= len(m.Content); at += stretch / 8 {
+				if part := m.Content[at : at+stretch]; seen[part] {
+					t.Fatalf("twice: %s", part)
+				} else {
+					seen[part] = true
+				}
+			}
+		}
+	}
+}
+
+// TestGets: size 0 asks without a body.
+func TestGets(t *testing.T) {
+	if _, err := exec.LookPath("wrk"); err != nil || testing.Short() {
+		t.Skip("runs wrk for a second")
+	}
+	var targets sync.Map
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		targets.Store(r.Method+" "+r.URL.Path, true)
+	}))
+	defer server.Close()
+	out, err := exec.CommandContext(t.Context(), "wrk", "-t1", "-c1", "-d1s", "-s", Chat, server.URL, "--", "0").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	targets.Range(func(target, _ any) bool {
+		if target != "GET /v1/files" {
+			t.Errorf("asked %s", target)
+		}
+		return true
+	})
 }
 
 func TestTurnsGrow(t *testing.T) {
