@@ -104,7 +104,7 @@ bench-tokens: ## tokenizer and prompts, beside Hugging Face's library where it c
 	bin/warmbench tokens --runs $(RUNS) | tee bench/results/tokens.jsonl
 
 soak: build ## a million requests before nodes that fail, clients that leave, reloads and drains; every byte checked (10 minutes, two cores)
-	bin/warmbench soak 2>&1 | tee bench/results/soak.txt
+	bin/warmbench soak --restart-every 1m 2>&1 | tee bench/results/soak.txt
 
 bench-storm: build ## routing while 100 nodes restart and report all they hold (needs two quiet cores, 1 minute); RUNS
 	bin/warmbench storm --runs $(RUNS) | tee bench/results/storm.jsonl

@@ -19,6 +19,7 @@ import (
 	"warmpath/controlplane/publish"
 	"warmpath/controlplane/report"
 	"warmpath/controlplane/state"
+	"warmpath/controlplane/takeover"
 	"warmpath/dataplane"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/index"
@@ -36,18 +37,25 @@ const (
 
 // Options are fixed for the life of a ControlPlane.
 type Options struct {
-	Config    *config.Config
-	Fleet     *fleet.Holder
-	Index     *index.Index
+	Config *config.Config
+	Fleet  *fleet.Holder
+	Index  *index.Index
+	// Dataplane is running, or nil: then Attach follows. Started last, it begins
+	// to serve with a fleet and an index that are known.
 	Dataplane *dataplane.Dataplane
 	Log       *slog.Logger
 	// Reread loads the configuration again, for Reload.
 	Reread func() (*config.Config, error)
+	// Sockets opens what is listened on; nil opens it here.
+	Sockets *takeover.Sockets
+	// Offer is what Inherit goes on from; nil if there is nothing.
+	Offer *takeover.Offer
 }
 
 // ControlPlane is the running control plane.
 type ControlPlane struct {
-	opt     Options
+	opt     Options // Dataplane is the ticking goroutine's
+	started time.Time
 	events  chan state.Event
 	config  atomic.Pointer[config.Config]
 	view    atomic.Pointer[state.State] // what the reducer holds, for readers; never written in place
@@ -62,16 +70,26 @@ type ControlPlane struct {
 	reports *reports       // nil without a listener
 	learned learner
 
+	data          atomic.Pointer[dataplane.Dataplane] // nil before Attach
+	disagreements chan dataplane.Disagreement
+	exactly       sync.Mutex
+	exact         *dataplane.ExactModels // guarded by exactly: the last ones
+
 	reloads   sync.Mutex // one reload at a time
 	reloadBad atomic.Bool
+	ctx       context.Context // until Stop
 	cancel    context.CancelFunc
 	done      <-chan struct{} // closed by Stop
+	fetches   []inherited     // in the order in which they were fetched; of the goroutine that calls Inherit
 	wait      sync.WaitGroup
 }
 
 // Start runs the control plane until Stop.
 func Start(opt Options) (*ControlPlane, error) {
-	c := &ControlPlane{opt: opt, events: make(chan state.Event, eventQueue), memo: prompt.NewMemo(opt.Config.Index.MemoBytes)}
+	c := &ControlPlane{
+		opt: opt, started: time.Now(), events: make(chan state.Event, eventQueue), memo: prompt.NewMemo(opt.Config.Index.MemoBytes),
+		disagreements: make(chan dataplane.Disagreement, 1),
+	}
 	c.config.Store(opt.Config)
 	allowed, err := discover.ParseAllowed(opt.Config.NodeURLsAllowed)
 	if err != nil {
@@ -81,17 +99,15 @@ func Start(opt Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read nodes: %w", err)
 	}
+	if c.opt.Sockets == nil {
+		c.opt.Sockets = takeover.NewSockets()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c.cancel, c.done = cancel, ctx.Done()
+	c.ctx, c.cancel, c.done = ctx, cancel, ctx.Done()
 	c.api = discover.NewAPI(allowed)
 	c.poller = engine.NewPoller(engine.NewProber(), engine.PollerConfig{Deliver: c.polled})
-	notes, bell := opt.Dataplane.Notes()
-	rings := make([]indexer.Ring, len(notes))
-	for i, ring := range notes {
-		rings[i] = ring
-	}
 	c.indexer = indexer.New(indexer.Options{
-		Index: opt.Index, Fleet: opt.Fleet, Notes: rings, Bell: bell, NowNs: opt.Dataplane.NowNs,
+		Index: opt.Index, Fleet: opt.Fleet, NowNs: c.sinceStart,
 		LearnTTL: func() time.Duration { return c.Config().Index.ApproximateTTL },
 		Swept: func(slot int, generation uint32) {
 			c.Send(state.SlotSwept{NowNs: c.NowNs(), Slot: slot, Generation: generation})
@@ -120,23 +136,32 @@ func Start(opt Options) (*ControlPlane, error) {
 	for _, source := range []discover.Source{c.static, c.api} {
 		c.wait.Go(func() { c.follow(ctx, source) })
 	}
+	if opt.Dataplane != nil {
+		c.Attach(opt.Dataplane)
+	}
 	return c, nil
 }
 
 // Stop ends all goroutines.
 func (c *ControlPlane) Stop() {
-	// First, while what it has taken can still be applied.
-	ctx, cancel := context.WithTimeout(context.Background(), reportsStopWithin)
-	c.reports.stop(ctx)
-	cancel()
+	c.stopReports() // first, while what it has taken can still be applied
 	c.cancel()
 	c.poller.Stop()
 	c.wait.Wait()
 	c.streams.wait.Wait()
 }
 
-// NowNs is the clock of events: the data plane's, never zero.
-func (c *ControlPlane) NowNs() int64 { return c.opt.Dataplane.NowNs() + 1 }
+func (c *ControlPlane) stopReports() {
+	ctx, cancel := context.WithTimeout(context.Background(), reportsStopWithin)
+	defer cancel()
+	c.reports.stop(ctx)
+}
+
+// NowNs is the clock of events, never zero.
+func (c *ControlPlane) NowNs() int64 { return c.sinceStart() + 1 }
+
+// sinceStart is the clock of the index.
+func (c *ControlPlane) sinceStart() int64 { return int64(time.Since(c.started)) }
 
 // Send gives an event to the reducer. It waits when the queue is full, for
 // events are not lost, but not beyond the control plane's end.
@@ -298,8 +323,8 @@ func (c *ControlPlane) tick(ctx context.Context) {
 		}
 		c.reportLoads()
 		c.streams.report()
-		if time.Since(lastLearned) >= learnEvery {
-			lastLearned = time.Now()
+		if data := c.data.Load(); data != nil && time.Since(lastLearned) >= learnEvery {
+			lastLearned, c.opt.Dataplane = time.Now(), data
 			c.reportLearned()
 		}
 		c.Send(state.Tick{NowNs: c.NowNs()})

@@ -272,7 +272,7 @@ func TestSeed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	seed := func(seed, dir string) string {
 		t.Helper()
-		s, err := controlplane.Seed(&config.Config{Seed: seed, StateDir: dir})
+		s, err := controlplane.Seed(&config.Config{Seed: seed, StateDir: dir}, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,8 +294,16 @@ func TestSeed(t *testing.T) {
 	if again := seed("", dir); len(again) != 32 {
 		t.Errorf("after an empty file: %q", again)
 	}
+	for _, c := range []struct{ configured, inherited, want string }{{"", "theirs", "theirs"}, {"given", "theirs", "given"}, {"", "", "theirs"}} {
+		if s, err := controlplane.Seed(&config.Config{Seed: c.configured, StateDir: dir}, c.inherited); err != nil || s != c.want {
+			t.Errorf("%+v: %q, %v", c, s, err)
+		}
+	}
+	if s, err := controlplane.Seed(&config.Config{}, "theirs"); err != nil || s != "theirs" {
+		t.Errorf("without a folder: %q, %v", s, err)
+	}
 	file := filepath.Join(dir, "seed")
-	if _, err := controlplane.Seed(&config.Config{StateDir: file}); err == nil || !strings.Contains(err.Error(), file) {
+	if _, err := controlplane.Seed(&config.Config{StateDir: file}, ""); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a file as folder: %v", err)
 	}
 }

@@ -12,4 +12,8 @@
 //
 // Nothing here is on the path of a request. When the reducer stands still the
 // data plane goes on with the last snapshot.
+//
+// Another process can take over (package takeover): Giver hands out what is known
+// of each rank, at one moment each and with where its events or reports stand;
+// Inherit takes it up, before the data plane is started and attached.
 package controlplane

@@ -19,7 +19,7 @@ import (
 func (c *ControlPlane) newProver() (*exact.Prover, error) {
 	return exact.New(exact.Options{
 		Models: sourcesOf(c.opt.Config), Memo: c.memo, Prober: engine.NewProber(), Log: c.opt.Log,
-		Apply: c.opt.Dataplane.ApplyExact, Disagreements: c.opt.Dataplane.Disagreements(),
+		Apply: c.applyExact, Disagreements: c.disagreements,
 		Seen: func(node string, incarnation uint64, classes uint32, version string) {
 			c.Send(state.ExactSeen{NowNs: c.NowNs(), Node: node, Incarnation: incarnation, Classes: classes, Version: version})
 		},

@@ -55,7 +55,9 @@ func (c *ControlPlane) Reload() (restart []string, err error) {
 		c.opt.Log.Warn("nodes that were added at run time are no longer allowed and leave", "nodes", strings.Join(gone, " "))
 	}
 	c.config.Store(&inForce)
-	c.opt.Dataplane.Apply(settings)
+	if data := c.data.Load(); data != nil {
+		data.Apply(settings)
+	}
 	c.Send(state.ConfigChanged{NowNs: c.NowNs(), Settings: settingsOf(&inForce)})
 	return restart, nil
 }

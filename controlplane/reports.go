@@ -32,9 +32,9 @@ func listenReports(c *ControlPlane) (*reports, error) {
 	if err != nil {
 		return nil, err
 	}
-	ln, err := net.Listen("tcp", r.Listen)
+	ln, err := c.opt.Sockets.Listen(c.ctx, "reports.listen", "tcp", r.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen on reports.listen %q: %w; choose another address or end what holds it", r.Listen, err)
+		return nil, err
 	}
 	server := report.New(report.Options{
 		Tokens: tokens, Directory: directory{c}, Index: report.On(c.indexer, c.placer), NowNs: c.NowNs, Log: c.opt.Log, Trusted: c.trusted,

@@ -85,24 +85,29 @@ func statusOf(err error) int {
 }
 
 // Seed returns the fleet's seed of chain hashes: the configured one; else the
-// one kept in the state folder, made at the first start; else one for this
-// process alone.
-func Seed(c *config.Config) (string, error) {
+// one of the process that is taken over from, "" if there is none; else the one
+// kept in the state folder, made at the first start; else one for this process
+// alone.
+func Seed(c *config.Config, inherited string) (string, error) {
 	if c.Seed != "" {
 		return c.Seed, nil
 	}
-	var random [16]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return "", fmt.Errorf("make seed: %w", err)
+	fresh := inherited
+	if fresh == "" {
+		var random [16]byte
+		if _, err := rand.Read(random[:]); err != nil {
+			return "", fmt.Errorf("make seed: %w", err)
+		}
+		fresh = hex.EncodeToString(random[:])
 	}
-	fresh := hex.EncodeToString(random[:])
 	if c.StateDir == "" {
 		return fresh, nil
 	}
 	path := filepath.Join(c.StateDir, "seed")
-	kept, err := os.ReadFile(path)
-	if err == nil && strings.TrimSpace(string(kept)) != "" {
-		return strings.TrimSpace(string(kept)), nil
+	raw, err := os.ReadFile(path)
+	kept := strings.TrimSpace(string(raw))
+	if err == nil && kept != "" && (inherited == "" || kept == inherited) {
+		return kept, nil
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("read seed from state_dir %q: %w", c.StateDir, err)

@@ -3,11 +3,13 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 
 	"warmpath/controlplane/indexer"
 	"warmpath/controlplane/kvevent"
 	"warmpath/controlplane/state"
+	"warmpath/controlplane/takeover"
 	"warmpath/dataplane/fleet"
 )
 
@@ -20,18 +22,26 @@ type streams struct {
 	nowNs   func() int64
 	logf    func(message string, args ...any)
 
+	sockets *takeover.Sockets
 	decoder kvevent.Decoder // the indexer's goroutine's
 
 	mu      sync.Mutex
 	running map[string]*nodeStreams // by node
+	awaits  map[string]bool         // nodes whose streams go on from where another process was
 	wait    sync.WaitGroup
 }
 
 func newStreams(c *ControlPlane) *streams {
-	return &streams{
-		indexer: c.indexer, send: c.Send, nowNs: c.NowNs, running: map[string]*nodeStreams{},
+	s := &streams{
+		indexer: c.indexer, send: c.Send, nowNs: c.NowNs, sockets: c.opt.Sockets, running: map[string]*nodeStreams{}, awaits: map[string]bool{},
 		logf: func(message string, args ...any) { c.opt.Log.Error(message, args...) },
 	}
+	if c.opt.Offer != nil {
+		for i := range c.opt.Offer.Nodes {
+			s.awaits[c.opt.Offer.Nodes[i].Spec.Name] = true
+		}
+	}
+	return s
 }
 
 // nodeStreams are the streams of one incarnation of a node.
@@ -136,6 +146,10 @@ func (s *streams) start(ctx context.Context, name string, plan streamPlan) {
 		source := kvevent.Source{
 			Node: name, Rank: rank,
 			Endpoint: plan.events.Endpoint, Listen: plan.events.Listen, Replay: plan.events.Replay, Topic: plan.events.Topic,
+			Awaits: s.awaits[name],
+			Bind: func(ctx context.Context, network, address string) (net.Listener, error) {
+				return s.sockets.Listen(ctx, fmt.Sprintf("kv_events.listen of node %s rank %d", name, rank), network, address)
+			},
 		}
 		sub, err := kvevent.NewSubscriber(source, func(d kvevent.Delivery) bool { return s.deliver(ctx, r, plan, d) })
 		if err != nil {

@@ -32,6 +32,7 @@ type acceptor struct {
 	raw     syscall.RawConn // … to wait for
 	once    sync.Once
 	quit    chan struct{}
+	ended   chan struct{} // closed when nothing is accepted any more
 	failed  atomic.Uint64 // accepts that failed, and hand-overs
 	refused atomic.Uint64 // beyond the cap
 	starved atomic.Bool
@@ -41,7 +42,7 @@ type acceptor struct {
 // init readies the listener: what is set of it here its connections inherit.
 func (a *acceptor) init(d *Dataplane) error {
 	a.d = d
-	a.quit = make(chan struct{})
+	a.quit, a.ended = make(chan struct{}), make(chan struct{})
 	a.heal = time.AfterFunc(acceptHealed, a.healed)
 	ln, ok := d.opt.Listener.(*net.TCPListener)
 	if !ok {
@@ -69,6 +70,7 @@ func (a *acceptor) stop() {
 }
 
 func (a *acceptor) run() {
+	defer close(a.ended)
 	wait := acceptBackoffMin
 	for {
 		fd, source, err := a.accept()

@@ -170,6 +170,7 @@ func (d *Dataplane) Drain(ctx context.Context) int64 {
 	d.drainNs.Store(d.nowNs())
 	d.draining.Store(true)
 	d.accept.stop()
+	<-d.accept.ended // what was accepted is counted
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {

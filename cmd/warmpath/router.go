@@ -11,6 +11,7 @@ import (
 	"warmpath/controlplane"
 	"warmpath/controlplane/admin"
 	"warmpath/controlplane/config"
+	"warmpath/controlplane/takeover"
 	"warmpath/dataplane"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/index"
@@ -19,88 +20,121 @@ import (
 // router is a whole running router.
 type router struct {
 	log     *slog.Logger
-	data    *dataplane.Dataplane
+	config  *config.Config // as it was started with
+	sockets *takeover.Sockets
+	fleet   *fleet.Holder
+	index   *index.Index
 	control *controlplane.ControlPlane
-	admin   *admin.Server
-	address net.Addr // of the admin side
+
+	clients   *net.TCPListener
+	operators net.Listener         // the admin side's
+	data      *dataplane.Dataplane // nil before serve, like admin
+	admin     *admin.Server
 }
 
 // startRouter starts everything in the order of need; on an error nothing is
 // left running.
 func startRouter(c *config.Config, log *slog.Logger, reread func() (*config.Config, error)) (*router, error) {
+	r, err := prepare(c, log, reread, takeover.NewSockets(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.serve(0); err != nil {
+		r.stop()
+		return nil, err
+	}
+	return r, nil
+}
+
+// prepare listens and starts the control plane, so that serve has a fleet to
+// serve with; on an error nothing is left running. offer is what is taken over,
+// nil if there is nothing.
+func prepare(c *config.Config, log *slog.Logger, reread func() (*config.Config, error), sockets *takeover.Sockets, offer *takeover.Offer) (*router, error) {
 	c, err := fitDescriptors(c, log)
 	if err != nil {
 		return nil, err
 	}
-	seed, err := controlplane.Seed(c)
-	if err != nil {
-		return nil, err
-	}
 	seeded := *c
-	seeded.Seed = seed
-	c = &seeded
-	settings, err := controlplane.DataplaneSettings(c)
-	if err != nil {
+	inherited := ""
+	if offer != nil {
+		inherited = offer.Seed
+	}
+	if seeded.Seed, err = controlplane.Seed(c, inherited); err != nil {
 		return nil, err
 	}
 	eviction, err := index.ParseEviction(c.Index.LearnedEviction)
 	if err != nil {
 		return nil, fmt.Errorf("read index.learned_eviction: %w", err)
 	}
-	clients, err := listen(c.Listen, "listen")
-	if err != nil {
+	r := &router{
+		log: log, config: &seeded, sockets: sockets, fleet: fleet.NewHolder(),
+		index: index.New(index.Options{MemoryBytes: c.Index.MemoryBytes, Eviction: eviction}),
+	}
+	if r.clients, err = sockets.ListenTCP(context.Background(), "listen", c.Listen); err != nil {
 		return nil, err
 	}
-	operators, err := listen(c.Admin.Listen, "admin.listen")
-	if err != nil {
-		_ = clients.Close()
+	if r.operators, err = sockets.Listen(context.Background(), "admin.listen", "tcp", c.Admin.Listen); err != nil {
+		_ = r.clients.Close()
 		return nil, err
 	}
-	holder := fleet.NewHolder()
-	idx := index.New(index.Options{MemoryBytes: c.Index.MemoryBytes, Eviction: eviction})
-	data, err := dataplane.Start(dataplane.Options{
-		Listener: clients, Loops: c.Loops, Fleet: holder, Index: idx, Settings: settings, Decisions: c.Decisions.Keep, Log: log,
+	r.control, err = controlplane.Start(controlplane.Options{
+		Config: r.config, Fleet: r.fleet, Index: r.index, Log: log, Reread: reread, Sockets: sockets, Offer: offer,
 	})
 	if err != nil {
-		_ = clients.Close()
-		_ = operators.Close()
+		_ = r.clients.Close()
+		_ = r.operators.Close()
 		return nil, err
 	}
-	control, err := controlplane.Start(controlplane.Options{Config: c, Fleet: holder, Index: idx, Dataplane: data, Log: log, Reread: reread})
-	if err != nil {
-		_ = data.Stop()
-		_ = operators.Close()
-		return nil, err
-	}
-	surface := admin.Serve(operators, admin.Options{
-		Control: control, Dataplane: data, Fleet: holder, Index: idx, Token: c.Admin.Token, Version: version, Log: log,
-	})
-	return &router{log, data, control, surface, operators.Addr()}, nil
+	return r, nil
 }
 
-func (r *router) adminAddr() string { return r.address.String() }
+// serve begins to serve clients and operators. takeoverSeconds is what it took to
+// take over from another process, 0 if there was none. On an error stop ends the
+// rest.
+func (r *router) serve(takeoverSeconds float64) error {
+	c := r.config
+	settings, err := controlplane.DataplaneSettings(c)
+	if err != nil {
+		return err
+	}
+	r.data, err = dataplane.Start(dataplane.Options{
+		Listener: r.clients, Loops: c.Loops, Fleet: r.fleet, Index: r.index, Settings: settings, Decisions: c.Decisions.Keep, Log: r.log,
+	})
+	if err != nil {
+		return err
+	}
+	r.control.Attach(r.data)
+	r.admin = admin.Serve(r.operators, admin.Options{
+		Control: r.control, Dataplane: r.data, Fleet: r.fleet, Index: r.index, Token: c.Admin.Token, Version: version, Log: r.log,
+		TakeoverSeconds: takeoverSeconds,
+	})
+	return nil
+}
+
+func (r *router) adminAddr() string { return r.operators.Addr().String() }
 
 // stop ends everything at once. Drain the data plane first.
 func (r *router) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	r.admin.Stop(ctx)
+	r.stopAdmin()
 	r.control.Stop()
+	if r.data == nil {
+		_ = r.clients.Close()
+		return
+	}
 	if err := r.data.Stop(); err != nil {
 		r.log.Error("event loops ended badly", "err", err)
 	}
 }
 
-// listen opens a TCP listener. Multipath TCP is off: it is not what the kernel
-// plane measures.
-func listen(address, key string) (net.Listener, error) {
-	var lc net.ListenConfig
-	lc.SetMultipathTCP(false)
-	l, err := lc.Listen(context.Background(), "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s %q: %w; choose another address or end what holds it", key, address, err)
+// stopAdmin ends the admin side, if it serves; requests under way have a moment.
+func (r *router) stopAdmin() {
+	if r.admin == nil {
+		_ = r.operators.Close()
+		return
 	}
-	return l, nil
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	r.admin.Stop(ctx)
 }
 
 func hardDescriptorLimit() (uint64, error) {

@@ -51,7 +51,11 @@ func newServe() *cobra.Command {
 		Use: "serve --config FILE", Short: "Run the router", GroupID: "run", Args: cobra.NoArgs,
 		Long: `Run the router until SIGTERM or SIGINT, which drain it: it stops accepting, finishes what is
 under way (timeouts.drain_process) and exits. A second signal ends it at once. SIGHUP loads the
-configuration again.`,
+configuration again.
+
+Started while a router with the same state_dir (or, without one, the same listen address) runs, it
+takes over: listening sockets, and what is known of the nodes' caches. No request is refused or
+broken; the other process finishes what it has under way and exits.`,
 	}
 	flags := addConfigFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -60,12 +64,14 @@ configuration again.`,
 			return err
 		}
 		log := newLog(cmd.ErrOrStderr(), c)
-		r, err := startRouter(c, log, flags.load)
+		s, err := succeed(cmd.Context(), c, log, flags.load)
 		if err != nil {
 			return err
 		}
+		r := s.router
 		log.Info("serving", "clients", r.data.Addr().String(), "admin", r.adminAddr(), "reports", r.control.ReportsAddr(), "nodes", len(c.Nodes), "policy", c.Policy.Name, "kernel", "off: this build has no kernel plane", "version", version)
-		return r.untilSignal()
+		s.tellManager()
+		return s.untilSignal()
 	}
 	return cmd
 }
@@ -80,27 +86,32 @@ func newLog(w io.Writer, c *config.Config) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// untilSignal serves until a signal ends it.
-func (r *router) untilSignal() error {
+// untilSignal serves until a signal or a successor ends it.
+func (s *succession) untilSignal() error {
+	r := s.router
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(signals)
 	for {
 		select {
-		case s := <-signals:
-			if s == syscall.SIGHUP {
+		case sig := <-signals:
+			if sig == syscall.SIGHUP {
 				_, _ = r.control.Reload() // it logs what came of it
 				continue
 			}
-			return r.shutdown(signals)
+			s.withdraw()
+			return r.shutdown(signals, 1)
+		case <-s.done():
+			defer s.server.Stop()
+			return r.shutdown(signals, 2) // the first one asks for what is done already
 		case <-r.data.Stopped():
 			return fmt.Errorf("event loops ended: %w", r.data.Stop())
 		}
 	}
 }
 
-// shutdown drains and stops; another signal cuts the draining short.
-func (r *router) shutdown(signals <-chan os.Signal) error {
+// shutdown drains and stops; so many more signals cut the draining short.
+func (r *router) shutdown(signals <-chan os.Signal, more int) error {
 	limit := r.control.Config().Timeouts.DrainProcess
 	r.log.Info("draining", "under_way", r.data.Active(), "limit", limit)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -114,7 +125,10 @@ func (r *router) shutdown(signals <-chan os.Signal) error {
 			case <-ctx.Done():
 				return
 			case s := <-signals:
-				if s != syscall.SIGHUP {
+				if s == syscall.SIGHUP {
+					continue
+				}
+				if more--; more <= 0 {
 					cancel()
 				}
 			}

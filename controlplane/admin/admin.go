@@ -39,6 +39,8 @@ type Options struct {
 	Token     string // "" = none is asked for
 	Version   string
 	Log       *slog.Logger
+	// TakeoverSeconds is what it took to take over from another process; 0 = none.
+	TakeoverSeconds float64
 }
 
 // Server is the running surface.

@@ -51,6 +51,7 @@ var (
 	descNotes      = desc("notes_dropped_total", "Notes from loops to the indexer that found their ring full.")
 	descReload     = desc("config_reload_success", "1 if the last reload succeeded, or there was none.")
 	descPressure   = desc("pressure", "Moving average of the share of nodes with queued prefill.")
+	descTakeover   = desc("takeover_seconds", "What it took to take over from the process before; absent if there was none.")
 	descBuild      = desc("build_info", "1.", "version")
 )
 
@@ -91,6 +92,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	m.counter(descNotes, float64(t.NotesDropped))
 	m.gauge(descReload, flag(c.opt.Control.ReloadOK()))
 	m.gauge(descPressure, c.opt.Fleet.Pressure())
+	if c.opt.TakeoverSeconds > 0 {
+		m.gauge(descTakeover, c.opt.TakeoverSeconds)
+	}
 	m.gauge(descBuild, 1, c.opt.Version)
 	c.index(m)
 	c.events(m)

@@ -35,6 +35,14 @@ func WithPolicyCheck(check PolicyCheck) Option { return func(o *options) { o.che
 // Environ is the process's environment, for Load.
 func Environ() []string { return os.Environ() }
 
+// RuntimeDir is the folder for what lives as long as its user's session or the
+// host, "" if nobody names one (XDG Base Directory Specification).
+func RuntimeDir() string { return os.Getenv("XDG_RUNTIME_DIR") }
+
+// NotifySocket is where a service manager wants to be told of the service's
+// state (sd_notify(3)), "" without one.
+func NotifySocket() string { return os.Getenv("NOTIFY_SOCKET") }
+
 // Load reads and checks the file at path. Variables of env and flags override
 // single keys, flags last. The error is Errors with every problem found, or
 // says why the file cannot be read.

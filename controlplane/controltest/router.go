@@ -83,7 +83,7 @@ func StartData(t testing.TB, text string) *Router {
 func (r *Router) StartControl(t testing.TB) {
 	t.Helper()
 	c := *r.config(t)
-	seed, err := controlplane.Seed(&c)
+	seed, err := controlplane.Seed(&c, "")
 	if err != nil {
 		t.Fatal(err)
 	}

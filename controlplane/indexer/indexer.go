@@ -37,9 +37,9 @@ type Bell interface {
 type Options struct {
 	Index    *index.Index
 	Fleet    *fleet.Holder
-	Notes    []Ring
-	Bell     Bell
-	NowNs    func() int64         // the data plane's clock
+	Notes    []Ring               // may be given later, by Attach
+	Bell     Bell                 // … with them
+	NowNs    func() int64         // any clock that does not run backwards
 	LearnTTL func() time.Duration // age at which entries go; read again and again
 	// Swept is called on the indexer's goroutine when nothing of a dropped
 	// slot's tenant is left. It must not block.
@@ -67,6 +67,8 @@ type Indexer struct {
 	snap     *fleet.Snapshot // whose capacities are set
 	sweeping []command
 	echoes   []echo // in the order in which they are due
+	tap      func(dataplane.Note)
+	aheadNs  int64 // of NowNs before the clock of the notes in the rings
 }
 
 type command struct {
@@ -84,6 +86,9 @@ type work struct {
 
 // New returns an Indexer; Run makes it work.
 func New(opt Options) *Indexer {
+	if opt.Bell == nil {
+		opt.Bell = noBell{}
+	}
 	return &Indexer{
 		opt: opt, writer: opt.Index.Writer(), commands: make(chan command, commandQueue), others: make(chan work, workQueue),
 		snap: opt.Fleet.Load(),
@@ -121,6 +126,36 @@ func (x *Indexer) Do(ctx context.Context, slot int, generation uint32, do func(t
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// noBell is rung by nobody.
+type noBell struct{}
+
+func (noBell) Sleep() <-chan struct{} { return nil }
+func (noBell) Wake()                  {}
+
+// Attach takes up the rings of a data plane that was started after the indexer.
+// Times in their notes are so much behind NowNs. It is called once, while Run
+// runs; the error is ctx's.
+func (x *Indexer) Attach(ctx context.Context, notes []Ring, bell Bell, aheadNs int64) error {
+	return x.Do(ctx, 0, 0, func(bool) { x.opt.Notes, x.opt.Bell, x.aheadNs = notes, bell, aheadNs })
+}
+
+// Tap has f called on the indexer's goroutine for each note that is applied, from
+// when Tap has returned on; nil ends that. f must not block, and the note's
+// slices are borrowed. The error is ctx's.
+func (x *Indexer) Tap(ctx context.Context, f func(dataplane.Note)) error {
+	return x.Do(ctx, 0, 0, func(bool) { x.tap = f })
+}
+
+// Note applies a note that came by no ring, if its slot is still that
+// incarnation's. It waits for room, and until that is done. The error is ctx's.
+func (x *Indexer) Note(ctx context.Context, n dataplane.Note) error {
+	return x.Do(ctx, n.Slot, n.Generation, func(tenant bool) {
+		if tenant {
+			x.learn(n)
+		}
+	})
 }
 
 // Drop forgets the slot's tenant, which is gone; Options.Swept follows.
@@ -196,7 +231,7 @@ func (x *Indexer) notes() (busy bool) {
 	for _, ring := range x.opt.Notes {
 		for range batchNotes {
 			var took bool
-			if x.scratch, took = ring.Take(x.scratch, x.learn); !took {
+			if x.scratch, took = ring.Take(x.scratch, x.noted); !took {
 				break
 			}
 			busy = true
@@ -213,10 +248,19 @@ func (x *Indexer) change(w work) {
 	runtime.Gosched() // on a machine of two processors a loop may wait for this one
 }
 
+// noted applies one note of a ring.
+func (x *Indexer) noted(n dataplane.Note) {
+	n.AtNs += x.aheadNs
+	x.learn(n)
+}
+
 // learn applies one note, unless its node has gone meanwhile.
 func (x *Indexer) learn(n dataplane.Note) {
 	if !x.takes(n.Slot, n.Generation) {
 		return
+	}
+	if x.tap != nil {
+		x.tap(n)
 	}
 	switch n.Kind {
 	case dataplane.NoteExpected:

@@ -20,6 +20,9 @@
 // scenario files (testdata) play them. They trust nothing that they are sent:
 // sizes are bounded, what is odd is counted by its Reason and passed over.
 //
+// A stream can go on in another process (handover.go): it is followed there
+// first, what comes is kept, and taken from where the former process was.
+//
 // The package owns the meaning of sequence numbers and of trust, and the
 // mapping from engines' block names to prefix hashes. It may assume that the
 // prefix hash of a unit stands for all before it. It never decides what trust

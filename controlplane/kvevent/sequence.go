@@ -12,8 +12,8 @@ func (s *Stream) take(now time.Duration, seq uint64, payload []byte) bool {
 	switch {
 	case !s.started:
 		s.startAt(seq)
-	case seq < s.covered:
-		return true // a replay has brought it already
+	case seq < s.covered || seq < s.inherited && now < s.inheritedUntil:
+		return true // a replay has brought it already, or another process had it
 	case seq < s.status.Next || s.doubted && seq == s.status.Next && seq < provenBy:
 		s.restarted(now)
 		if s.waiting() {
@@ -117,7 +117,7 @@ func (s *Stream) skipTo(seq uint64) {
 // forget drops all that was told.
 func (s *Stream) forget() {
 	s.clear = s.clear || s.dirty
-	s.started, s.dirty, s.hasLast, s.doubted, s.covered = false, false, false, false, 0
+	s.started, s.dirty, s.hasLast, s.doubted, s.covered, s.inherited = false, false, false, false, 0, 0
 	s.status.Next, s.status.From = 0, 0
 	s.flush()
 }

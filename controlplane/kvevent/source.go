@@ -23,6 +23,12 @@ type Source struct {
 	Replay string
 	// Topic is the prefix of the topics that are wanted; "" are all.
 	Topic string
+	// Awaits says that what another process knew of the stream is still to come:
+	// Subscriber.Resume or Begin follows. Until then batches are kept, and nothing
+	// is delivered.
+	Awaits bool
+	// Bind opens the socket of Listen in another way; nil is the usual one.
+	Bind zmtp.Bind
 }
 
 // Check says what is wrong with a source, all at once.

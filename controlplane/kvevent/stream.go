@@ -73,13 +73,19 @@ type Stream struct {
 	doubted bool   // the engine of this connection may be another process
 
 	sawLive bool   // on this connection
-	live    uint64 // last sequence number of it
+	first   uint64 // sequence number of it
+	live    uint64 // last one
 	covered uint64 // batches before it came by a replay, and may come again
 
 	held       []heldBatch // in order; live batches that wait
 	heldBytes  int
 	mostHeld   int
 	overflowed bool // batches behind them are lost
+
+	awaiting       bool          // what the stream goes on from is still to come …
+	unfit          bool          // … and will not fit: the engine may have restarted
+	inherited      uint64        // batches before it were applied by another process …
+	inheritedUntil time.Duration // … and may come here too, until then
 
 	ask      request
 	answered bool // a replay has ever sent a batch
@@ -114,14 +120,18 @@ func NewStream(out Outlet, canReplay bool) *Stream {
 const never time.Duration = 1<<63 - 1
 
 // Status is a copy of the state.
-func (s *Stream) Status() Status { return s.status }
+func (s *Stream) Status() Status {
+	status := s.status
+	status.Heard, status.First = status.Connected && s.sawLive, s.first
+	return status
+}
 
 // Connected says that the event socket reached its engine, for the first time
 // or again.
 func (s *Stream) Connected(now time.Duration) {
-	s.status.Connected, s.sawLive, s.covered, s.failures = true, false, 0, 0
+	s.status.Connected, s.sawLive, s.covered, s.inherited, s.failures = true, false, 0, 0, 0
 	s.heardAt, s.probeIn, s.doubted = now, firstProbe, s.dirty
-	if s.canReplay {
+	if s.canReplay && !s.awaiting {
 		s.request(s.hasLast)
 	}
 	s.settle()
@@ -131,6 +141,7 @@ func (s *Stream) Connected(now time.Duration) {
 func (s *Stream) Lost(now time.Duration) {
 	s.status.Connected, s.ask.active, s.askAt = false, false, never
 	s.drop() // what comes next is perhaps of another process
+	s.unfit = s.awaiting
 	s.distrust(now)
 	s.settle()
 }
@@ -140,7 +151,12 @@ func (s *Stream) Live(now time.Duration, seq uint64, payload []byte) {
 	s.heardAt, s.probeIn = now, probeEvery
 	if s.sawLive && seq < s.live {
 		s.drop()
-		s.restarted(now)
+		if s.unfit = s.awaiting; !s.unfit {
+			s.restarted(now)
+		}
+	}
+	if !s.sawLive {
+		s.first = seq
 	}
 	s.sawLive, s.live = true, seq
 	if len(s.held) > 0 || s.waiting() || !s.take(now, seq, payload) {
@@ -150,9 +166,10 @@ func (s *Stream) Live(now time.Duration, seq uint64, payload []byte) {
 }
 
 // waiting reports whether live batches have to wait for a replay. They do not
-// wait for a probe, nor for a replay that fails again and again.
+// wait for a probe, nor for a replay that fails again and again. All wait for
+// what the stream goes on from.
 func (s *Stream) waiting() bool {
-	return s.status.Trust != Live && (s.ask.active || s.askAt != never && s.failures < replayTries)
+	return s.awaiting || s.status.Trust != Live && (s.ask.active || s.askAt != never && s.failures < replayTries)
 }
 
 // Replayed takes a batch of the answer to the last Outlet.Replay. It reports

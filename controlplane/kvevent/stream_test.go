@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // recorder is an Outlet that writes down what it is told.
@@ -55,9 +57,16 @@ func (r *recorder) Replay(from uint64) {
 func payloadOf(life string, seq uint64) []byte { return fmt.Appendf(nil, "%s%d", life, seq) }
 
 // TestStreamScenarios: batches are written as the life of the engine and their
-// number, "a3"; "alone" at the start is a stream without replay.
+// number, "a3"; "alone" at the start is a stream without replay, and one that
+// "awaits" what it goes on from is resumed as its batch "a3" would leave it.
 func TestStreamScenarios(t *testing.T) {
-	runScenarios(t, "stream.txt", func(commands []string) string {
+	for _, name := range []string{"stream.txt", "handover.txt"} {
+		streamScenarios(t, name)
+	}
+}
+
+func streamScenarios(t *testing.T, name string) {
+	runScenarios(t, name, func(commands []string) string {
 		r := &recorder{}
 		s := NewStream(r, commands[0] != "alone")
 		var now time.Duration
@@ -66,6 +75,19 @@ func TestStreamScenarios(t *testing.T) {
 			r.out.WriteString(c + "\n")
 			switch f[0] {
 			case "alone":
+			case "awaits":
+				s.awaiting = true
+			case "resume":
+				last := numbers(f[1][1:])[0]
+				saved := Saved{Next: last + 1, Live: f[2] == "live", HasLast: true, Last: xxhash.Sum64(payloadOf(f[1][:1], last))}
+				if !s.Resume(now, saved) {
+					r.out.WriteString("  it does not fit\n")
+				}
+			case "begin":
+				s.Begin(now)
+			case "save":
+				saved, ok := s.Save()
+				fmt.Fprintf(&r.out, "  next %d from %d live %v, %v\n", saved.Next, saved.From, saved.Live, ok)
 			case "connected":
 				s.Connected(now)
 			case "lost":

@@ -34,6 +34,7 @@ type Subscriber struct {
 
 	mu       sync.Mutex
 	stream   *Stream
+	paused   bool // nothing is delivered
 	wakeAt   time.Duration
 	cancel   context.CancelFunc // of the replay in hand
 	asked    uint64             // replays, to tell late answers from wanted ones
@@ -90,6 +91,7 @@ func NewSubscriber(source Source, deliver func(Delivery) bool) (*Subscriber, err
 		free: make(chan []byte, poolPayloads), asks: make(chan wanted, 1), poke: make(chan struct{}, 1),
 	}
 	s.stream = NewStream(outlet{s}, source.Replay != "")
+	s.stream.awaiting = source.Awaits
 	return s, nil
 }
 
@@ -210,7 +212,9 @@ func (s *Subscriber) dial(ctx context.Context) error {
 
 // listen binds the endpoint and receives from all engines that connect.
 func (s *Subscriber) listen(ctx context.Context) error {
-	l, err := zmtp.Listen(ctx, s.source.Listen, s.options(zmtp.Sub))
+	o := s.options(zmtp.Sub)
+	o.Bind = s.source.Bind
+	l, err := zmtp.Listen(ctx, s.source.Listen, o)
 	if err != nil {
 		return fmt.Errorf("listen for events: %w", err)
 	}
@@ -329,7 +333,7 @@ type outlet struct{ s *Subscriber }
 // step delivers d, or takes its payload back.
 func (o outlet) step(d Delivery) bool {
 	d.Node, d.Rank, d.Trust, d.from = o.s.source.Node, o.s.source.Rank, o.s.stream.status.Trust, o.s
-	if o.s.deliver(d) {
+	if !o.s.paused && o.s.deliver(d) {
 		return true
 	}
 	d.Release()

@@ -28,6 +28,10 @@ type Status struct {
 	Trust Trust
 	// Connected says that the event socket has its engine.
 	Connected bool
+	// Heard says that a batch has come by this connection, and First which: the
+	// engine knew of the subscription, so that none behind it is lost unseen.
+	Heard bool
+	First uint64
 	// Next is the sequence number of the next batch, and From that of the
 	// first one since all was forgotten: 0 means that nothing was missed.
 	Next, From uint64

@@ -12,6 +12,9 @@
 // sender waits: what the answer says of digests and of unknown blocks is
 // therefore true of that moment. Placer is what that goroutine runs.
 //
+// Reports can go on in another process (handover.go): they wait while what is
+// known is copied, and are sent again there.
+//
 // It may assume that whoever holds a worker's token speaks for that worker and
 // for no other. Everything else about a report is checked before anything of it
 // is applied.

@@ -246,11 +246,7 @@ func (p *Placer) Noted(s Scheme, sent Sent) (units int) {
 	if len(p.names) == 0 {
 		return 0
 	}
-	known := p.prompts[sent.Slot]
-	if known == nil {
-		known = newPrompts(promptsMax)
-		p.prompts[sent.Slot] = known
-	}
+	known := p.promptsOf(sent.Slot)
 	// From the end, so that what is forgotten first are ends of prompts.
 	for i := len(p.names) - 1; i >= 0; i-- {
 		n := &p.names[i]

@@ -63,6 +63,7 @@ type worker struct {
 	mu      sync.Mutex
 	streams map[int]*stream // by rank; guarded by mu
 	told    map[int]told    // to Trusted; guarded by mu
+	moved   bool            // another process takes its reports; guarded by mu
 	open    int64           // requests; guarded by Server.mu
 }
 
@@ -277,6 +278,9 @@ func (s *Server) apply(ctx context.Context, r *message.Report, bodyBytes int) (m
 	w := s.workerOf(r.WorkerID)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.moved {
+		return message.Answer{}, busy("another process takes the reports from now on")
+	}
 	st := w.streams[r.Rank]
 	if st == nil {
 		st = &stream{}

@@ -28,6 +28,10 @@
 // orders.go): the same for engines that report nothing; they go in the order in
 // which such an engine evicts.
 //
+// Export and Import take what is known of a slot to another process (export.go,
+// import.go, piece.go): names and hashes mean the same there, ids and times do
+// not.
+//
 // Two units whose keys agree in the last 43 bits and that meet in one bucket
 // are taken for one. The bits above choose bucket and segment, so in a large
 // table that is a collision of the 64-bit hash itself or of neighbours: less

@@ -2,6 +2,7 @@ package zmtp
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -25,7 +26,12 @@ type Options struct {
 	MaxMessageBytes int
 	// HandshakeTimeout bounds connecting and greeting, and each Send.
 	HandshakeTimeout time.Duration
+	// Bind opens a Listener's socket; nil is net.ListenConfig's.
+	Bind Bind
 }
+
+// Bind opens a listening socket, as net.ListenConfig.Listen does.
+type Bind func(ctx context.Context, network, address string) (net.Listener, error)
 
 // Conn is one connection. Recv and Send may be called by one goroutine each;
 // Close and SetReadDeadline by any.

@@ -102,11 +102,15 @@ func Listen(ctx context.Context, endpoint string, o Options) (*Listener, error) 
 	if err != nil {
 		return nil, err
 	}
-	config := net.ListenConfig{KeepAliveConfig: keepAlive}
-	l, err := config.Listen(ctx, network, addr)
+	bind := o.Bind
+	if bind == nil {
+		var config net.ListenConfig
+		bind = config.Listen
+	}
+	l, err := bind(ctx, network, addr)
 	if err != nil && network == "unix" && abandoned(addr) {
 		_ = os.Remove(addr) // the next attempt tells if it could not be
-		l, err = config.Listen(ctx, network, addr)
+		l, err = bind(ctx, network, addr)
 	}
 	if err != nil {
 		return nil, err
@@ -129,6 +133,9 @@ func (l *Listener) Accept() (*Conn, error) {
 	stream, err := l.listener.Accept()
 	if err != nil {
 		return nil, err
+	}
+	if tcp, ok := stream.(*net.TCPConn); ok {
+		_ = tcp.SetKeepAliveConfig(keepAlive) // a connection that has ended says so by itself
 	}
 	return newConn(stream, l.options), nil
 }
