@@ -9,11 +9,9 @@ import "warmpath/dataplane/backend"
 // pauseNode stops reading x's node.
 func (l *loop) pauseNode(x *exchange) {
 	l.countClient(x.client)
-	if l.shedReader(x) {
-		return
-	}
 	if c := x.conn; !c.Paused() {
 		c.Pause()
+		x.pausedNs = l.now
 		l.pauses++
 		l.slow++
 		x.waiting = x.client.conn.Pending() + x.client.conn.Unsent()

@@ -177,7 +177,7 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 	case x.chunked:
 		o.Chunked = true
 	default:
-		o.ContentLength = int64(len(l.rankField)) + x.req.ContentLength
+		o.ContentLength = int64(len(l.rankField)+len(body)-len(x.data)) + x.req.ContentLength
 	}
 	x.taken = len(x.data)
 	l.forwarded(x, &o)
@@ -201,7 +201,9 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 		l.requestSent(x)
 		return
 	}
-	x.stuck, x.stuckNs = true, l.now
+	if l.stick(x); x.uploading() {
+		l.holdUpload(x)
+	}
 	l.armExchange(x)
 }
 
@@ -346,6 +348,8 @@ func (l *loop) exchangeExpired(x *exchange) {
 		l.fail(x, &errRequestTimeout)
 	case x.phase == phIdentifying:
 		l.identifyLate(x)
+	case x.stuck && x.phase >= phWaiting && l.nodeTakes(x):
+		l.armExchange(x)
 	case x.uploading() && !x.stuck:
 		l.refuseLate(x, &errSlowRequest)
 	case x.phase == phRelaying && x.conn.Paused():

@@ -9,7 +9,10 @@
 //	route.go     class, identify, match, decide
 //	dispatch.go  counters up, note to the indexer, connection to the node, forward
 //	relay.go     the answer: hold, relay, finish; the only place that reads nodes
+//	upload.go    a body that is passed on before it is in
 //	retry.go     what a failure leads to
+//	hedge.go     a second try at the same time
+//	memory.go    what goes when memory is short
 //	answer.go    answers of the router itself
 //	record.go    the decision record
 //

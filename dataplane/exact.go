@@ -274,7 +274,7 @@ func (l *loop) settle(x *exchange) {
 		l.dropIdentity(x)
 	}
 	x.prefixed, x.units = x.prefixed || len(x.units) > 0, nil
-	if x.evidence > 0 || cap(x.data) <= keptEvidenceBytes || x.uploading() || x.conn != nil && x.conn.Lent() > 0 { // requestSent comes back here
+	if x.evidence > 0 || cap(x.data) <= keptEvidenceBytes || x.uploading() || x.conn != nil && x.conn.Pending() > 0 { // requestSent comes back here
 		return
 	}
 	if x.tokens > 0 && l.evidenceBytes+cap(x.data) <= maxEvidenceBytes && l.memory(x.set) < memoryTight {

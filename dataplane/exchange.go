@@ -86,11 +86,12 @@ type flow struct {
 	tries      int
 	tried      [maxTries]triedNode
 	lostNodes  int
-	bodyGone   bool // too long to be held: no other try
-	waiting    int  // bytes that waited for the client when it was last looked at
-	dechunk    bool // the client speaks HTTP/1.0
-	clientKeep bool // the client's connection may go on after the answer
-	began      bool // a byte of an answer went to the client
+	bodyGone   bool  // too long to be held: no other try
+	pausedNs   int64 // when its node was paused last
+	waiting    int   // bytes that waited for the client when it was last looked at
+	dechunk    bool  // the client speaks HTTP/1.0
+	clientKeep bool  // the client's connection may go on after the answer
+	began      bool  // a byte of an answer went to the client
 
 	// Times, in loop.now's terms. Zero = did not happen.
 	startNs, readNs, routedNs, firstEventNs, lastTokenNs int64
@@ -222,7 +223,9 @@ func (l *loop) keepBody(x *exchange, b []byte) {
 // growBody makes room for more of a body of known length.
 func (l *loop) growBody(x *exchange) {
 	b := append(l.bodyBuffer(x.believed(len(x.data))), x.data...)
-	l.spareBody(x.data)
+	if x.conn == nil || x.conn.Lent() == 0 {
+		l.spareBody(x.data)
+	}
 	x.data = b
 }
 

@@ -32,7 +32,8 @@ func (x *exchange) hedgeAfter() int64 {
 	return x.set.HedgeNs
 }
 
-// hedgeDue reports whether x has waited for as long as hedgeAfter said.
+// hedgeDue reports whether x has waited for as long as hedgeAfter said, since its
+// node has the whole request.
 func (x *exchange) hedgeDue(nowNs int64) bool {
 	return x.hedgeNs > 0 && x.phase >= phWaiting && !x.stuck && nowNs >= x.sentNs+x.hedgeNs
 }
@@ -41,11 +42,7 @@ func (x *exchange) hedgeDue(nowNs int64) bool {
 // looked at again later, when more time is lost already or less is queued.
 func (l *loop) hedge(x *exchange) {
 	silentNs := l.now - x.sentNs
-	slot := -1
-	if x.conn.Pending() == 0 { // the first node has the whole request
-		slot = l.nextSlot(x, seconds(silentNs))
-	}
-	if slot >= 0 {
+	if slot := l.nextSlot(x, seconds(silentNs)); slot >= 0 {
 		if y := x.double(); l.payTry(y) {
 			l.tally.hedges++
 			x.rival, y.rival = y, x
@@ -97,6 +94,8 @@ func (x *exchange) swapTry(y *exchange) {
 	x.resp, y.resp = y.resp, x.resp
 	x.held, y.held = y.held, x.held
 	x.watch, y.watch = y.watch, x.watch
+	x.stuck, y.stuck = y.stuck, x.stuck
+	x.stuckNs, y.stuckNs = y.stuckNs, x.stuckNs
 	for _, e := range [...]*exchange{x, y} {
 		if e.conn != nil {
 			e.conn.Owner = e

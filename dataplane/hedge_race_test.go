@@ -59,7 +59,7 @@ const (
 
 var (
 	first  = streamHead + chunk(event("first")) + "0\r\n\r\n"
-	second = streamHead + chunk(event("second")) + "0\r\n\r\n"
+	second = streamHead + chunk(event("second")+`data: {"usage":{"completion_tokens":7}}`+"\n\n") + "0\r\n\r\n"
 	third  = streamHead + chunk(event("third")) + "0\r\n\r\n"
 )
 
@@ -120,10 +120,18 @@ var raceCases = []raceCase{
 	{"both die, the rival first", nil, []func(*conn, gates){then(one, breaks), then(atOnce, breaks), then(atOnce, sends(third))}, blamed(1), nil, 502, "tried: n0, n1", "n0:reset n1:reset", backend.Reset, 0},
 	{"both fail, another is good", nil, []func(*conn, gates){then(one, sends(unavailable)), then(two, sends(streamHead+chunk(errorPayload))), then(atOnce, sends(third))}, hedged, blamed(0), 200, "third", "n0:status n1:error_event n2:ok", backend.OK, 1},
 	{"both fail, the rival first, another is good", nil, []func(*conn, gates){then(one, breaks), then(atOnce, sends(unavailable)), then(atOnce, sends(third))}, blamed(1), nil, 200, "third", "n0:reset n1:status n2:ok", backend.OK, 0},
+	{
+		"another hedge is not tried", func(s *dataplane.Settings) { s.Retries = 5 },
+		[]func(*conn, gates){then(one, breaks), then(atOnce, sends(unavailable)), then(two, sends(third)), then(atOnce, waits)},
+		blamed(1), later, 200, "third", "n0:reset n1:status n2:ok", backend.OK, 0,
+	},
 	{"both fail, the last 503 is passed on", nil, []func(*conn, gates){then(one, sends(serverError)), then(two, sends(unavailable))}, hedged, blamed(0), 503, "busy", "n0:status n1:status", backend.Status, 1},
 	{"both are silent for too long", func(s *dataplane.Settings) { s.FirstEventNs = int64(200e6) }, []func(*conn, gates){then(atOnce, waits), then(atOnce, waits)}, nil, nil, 504, "tried: n0, n1", "n0:silent n1:silent", backend.Silent, 1},
 	{"the request takes too long", func(s *dataplane.Settings) { s.RequestNs = int64(250e6) }, []func(*conn, gates){then(atOnce, waits), then(atOnce, waits)}, nil, nil, 504, "timeouts.request", "n0:deadline n1:deadline", backend.Deadline, 0},
 }
+
+// later is true when another hedge would have been due for long.
+func later(r *router, _ []*node) bool { return r.d.NowNs() > 10*hedgeNs }
 
 // left is true when nothing is under way at a node that had a request.
 func left(slot int) func(*router, []*node) bool {
@@ -133,8 +141,8 @@ func left(slot int) func(*router, []*node) bool {
 }
 
 // run serves one request by the case, and returns the router for more to be
-// looked at.
-func (c *raceCase) run(t *testing.T) *router {
+// looked at, and the body of the answer.
+func (c *raceCase) run(t *testing.T) (*router, string) {
 	g := gates{make(chan struct{}), make(chan struct{})}
 	var nodes []*node
 	for i, script := range c.nodes {
@@ -166,14 +174,14 @@ func (c *raceCase) run(t *testing.T) *router {
 			t.Errorf("n%d saw %d requests", i, len(seen))
 		}
 	}
-	return r
+	return r, got.body
 }
 
 // TestRaces: what becomes of a request that is at two nodes.
 func TestRaces(t *testing.T) {
 	for _, c := range raceCases {
 		t.Run(c.name, func(t *testing.T) {
-			r := c.run(t)
+			r, body := c.run(t)
 			rec := r.record("race")
 			if tries(rec) != c.tries || rec.Outcome != c.outcome || rec.Status != c.status {
 				t.Errorf("record: %s, %v, %d; want %s, %v, %d", tries(rec), rec.Outcome, rec.Status, c.tries, c.outcome, c.status)
@@ -181,6 +189,9 @@ func TestRaces(t *testing.T) {
 			won := c.won > 0 || len(rec.Tries) > 2
 			if (rec.Reason == policy.ReasonRetry) != won || rec.First == policy.ReasonRetry {
 				t.Errorf("reason %v, first %v", rec.Reason, rec.First)
+			}
+			if strings.Contains(body, "completion_tokens") && (rec.CompletionTokens != 7 || rec.FirstEventAfter*1e9 < float64(hedgeNs)) {
+				t.Errorf("%d tokens, the first event after %v s", rec.CompletionTokens, rec.FirstEventAfter)
 			}
 			totals := r.d.Totals()
 			if totals.Hedges != 1 || totals.HedgesWon != c.won {
@@ -348,6 +359,9 @@ func TestHedgeLongBody(t *testing.T) {
 			}
 			c.gone()
 		}},
+		{"the first fails, and the rival's node takes no more", "did not answer in time", "n0:reset n1:silent", breaks, func(c *conn, _ func() bool) {
+			<-t.Context().Done()
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			asked, goOn := make(chan struct{}), make(chan struct{})
@@ -373,7 +387,7 @@ func TestHedgeLongBody(t *testing.T) {
 				})
 			})
 			r := start(t, setup{
-				set:  hedging(func(s *dataplane.Settings) { s.RetryBodyBytes = 8 << 20 }),
+				set:  hedging(func(s *dataplane.Settings) { s.RetryBodyBytes, s.FirstEventNs, s.IdleStreamNs = 8<<20, 0, int64(2e9) }),
 				node: prefillsAtOnce,
 			}, n0, n1)
 			cl := r.dial()

@@ -58,6 +58,7 @@ func TestNoHedge(t *testing.T) {
 	}{
 		{"it is off", func(s *dataplane.Settings) { s.HedgeNs = 0 }, nil, post("no", streamed), 2},
 		{"not a stream", nil, nil, post("no", chatBody), 2},
+		{"not asked for a stream, and answered with one", nil, nil, post("no", strings.Replace(chatBody, "hello", "unasked", 1)), 2},
 		{"not a prompt", nil, nil, strings.Replace(post("no", streamed), "/v1/chat/completions", "/v1/audio/speech", 1), 2},
 		{"no other node", nil, nil, post("no", streamed), 1},
 		{"the other prefills too slowly", nil, slow, post("no", streamed), 2},
@@ -72,15 +73,19 @@ func TestNoHedge(t *testing.T) {
 		{"no tries are left", func(s *dataplane.Settings) { s.Retries = 0 }, nil, post("no", streamed), 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			answer := ok("first")
-			if strings.Contains(c.request, `"stream":true`) {
+			begin, answer := "", ok("first")
+			switch {
+			case strings.Contains(c.request, `"stream":true`):
 				answer = first
+			case strings.Contains(c.request, "unasked"):
+				begin, answer = pings, strings.TrimPrefix(first, streamHead)
 			}
 			var nodes []*node
 			release := make(chan struct{})
 			for i := range c.nodes {
 				nodes = append(nodes, startNode(t, fmt.Sprintf("n%d", i), func(n *conn) {
 					n.request()
+					n.send(begin)
 					<-release
 					sends(answer)(n)
 				}))
@@ -107,25 +112,26 @@ func TestNoHedge(t *testing.T) {
 	}
 }
 
-// TestNoHedgeBeforeSent: a node that has not taken the whole request yet cannot be
-// late with its answer.
+// TestNoHedgeBeforeSent: a node that does not take the whole request is not late
+// with its answer; it has a time-out of its own.
 func TestNoHedgeBeforeSent(t *testing.T) {
-	release := make(chan struct{})
-	n0 := startNode(t, "n0", func(c *conn) {
-		<-release
-		c.request()
-		sends(first)(c)
-	})
-	r := start(t, setup{set: hedging(func(s *dataplane.Settings) { s.RetryBodyBytes = 8 << 20 }), node: prefillsAtOnce}, n0, startNode(t, "n1", hangs))
+	n0 := startNode(t, "n0", func(*conn) { <-t.Context().Done() })
+	n1 := startNode(t, "n1", answers(second))
+	r := start(t, setup{
+		set: hedging(func(s *dataplane.Settings) {
+			s.RetryBodyBytes, s.IdleStreamNs = 8<<20, 5*hedgeNs
+		}),
+		node: prefillsAtOnce,
+	}, n0, n1)
 	cl := r.dial()
 	cl.send(post("unsent", strings.Replace(prompt2("long", 7<<20), `"model"`, `"stream":true,"model"`, 1)))
-	eventually(t, "the request to be under way", func() bool { return r.nodes[0].Load.Requests.Load() == 1 })
-	r.pass(4 * hedgeNs)
-	close(release)
-	if got, hedges := cl.answer("POST"), r.d.Totals().Hedges; !strings.Contains(got.body, "first") || hedges != 0 {
-		t.Errorf("got %d %q after %d hedges", got.StatusCode, got.body, hedges)
+	if got := cl.answer("POST"); !strings.Contains(got.body, "second") {
+		t.Errorf("got %d %q", got.StatusCode, got.body)
 	}
 	r.settled()
+	if rec, hedges := r.record("unsent"), r.d.Totals().Hedges; tries(rec) != "n0:silent n1:ok" || hedges != 0 {
+		t.Errorf("tries %s, %d hedges", tries(rec), hedges)
+	}
 }
 
 // TestHedgeWaitsUntilWorthIt: a node is not asked before the request has waited

@@ -179,7 +179,9 @@ func (l *loop) wakeForTick() {
 
 func (l *loop) onTick() {
 	l.wheel.advance(l.now)
-	if idle := l.d.settings.Load().IdleNodeNs; idle > 0 {
-		l.pool.Expire(l.now-idle, l.closeNode)
+	set := l.d.settings.Load()
+	if set.IdleNodeNs > 0 {
+		l.pool.Expire(l.now-set.IdleNodeNs, l.closeNode)
 	}
+	l.shedReaders(set)
 }

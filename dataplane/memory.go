@@ -11,7 +11,7 @@ import "warmpath/dataplane/backend"
 //	                     evidence; answers are read in small pieces
 //	from three quarters  new requests with a long body are answered 503
 //	when it is full      bodies under way that need more are answered 503; streams
-//	                     whose clients do not take them are cut
+//	                     whose clients have taken nothing for a second are cut
 
 // shortage says how much of the budget is left.
 type shortage uint8
@@ -84,7 +84,11 @@ func (l *loop) countClient(c *client) {
 // shedHeld gives up a body that was sent, if memory is tight: there will be no
 // other try. It reports whether it did.
 func (l *loop) shedHeld(x *exchange) bool {
-	if x.budgeted == 0 || l.memory(x.set) < memoryTight {
+	least := memoryTight
+	if x.conn != nil && x.conn.Reused() { // its node may have closed it: then this is what goes there again
+		least = memoryShort
+	}
+	if x.budgeted == 0 || l.memory(x.set) < least {
 		return false
 	}
 	l.tally.shed[shedRetry]++
@@ -94,7 +98,7 @@ func (l *loop) shedHeld(x *exchange) bool {
 
 // dropBody lets go of x's body; it cannot be tried again.
 func (l *loop) dropBody(x *exchange) {
-	if !x.lent {
+	if !x.lent && x.ident == nil { // else a worker reads it, or may be given it
 		l.spareBody(x.data)
 	}
 	x.data, x.bodyGone = nil, true
@@ -121,12 +125,18 @@ func (l *loop) shedBody(x *exchange) bool {
 	return true
 }
 
-// shedReader cuts a stream whose client does not take it if memory is full.
-func (l *loop) shedReader(x *exchange) bool {
-	if x.client.budgeted == 0 || l.memory(x.set) < memoryFull {
-		return false
+// slowReaderNs is how long a client must have taken nothing of what waits for it to
+// be cut when memory is full.
+const slowReaderNs = int64(1e9)
+
+// shedReaders cuts streams whose clients do not take them, while memory is full.
+func (l *loop) shedReaders(set *Settings) {
+	for c := l.open.first; c != nil && l.memory(set) == memoryFull; {
+		next, x := c.next, c.x
+		if x != nil && x.began && x.conn != nil && x.conn.Paused() && l.now-x.pausedNs >= slowReaderNs {
+			l.tally.shed[shedReader]++
+			l.cut(x, backend.ClientGone)
+		}
+		c = next
 	}
-	l.tally.shed[shedReader]++
-	l.cut(x, backend.ClientGone)
-	return true
 }

@@ -394,6 +394,8 @@ func (l *loop) nodeClosed(c *backend.Conn, err error) {
 	}
 	c.Owner, x.conn = nil, nil
 	switch x.phase {
+	case phConnecting:
+		l.failed(x, backend.Refused)
 	case phWaiting:
 		class := backend.Reset
 		if c.Reused() && len(c.In) == 0 && !x.heard {

@@ -8,6 +8,7 @@ import (
 
 	"warmpath/dataplane"
 	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/prompt"
 )
 
 // TestLongAnswersHoldNoPrompt: once an answer has begun to go out, what is left
@@ -148,6 +149,47 @@ func TestLentBodies(t *testing.T) {
 		other.send(post(fmt.Sprint("q", i), strings.Repeat(" ", 400<<10)+prompt2("b", 1000)))
 		other.answer("POST")
 		_, _ = one.Close(), other.Close()
+	}
+	r.settled()
+}
+
+// TestABodyIsAWorkersWhileItReads: a body that is not held for another try may
+// still be with a worker; its memory is nobody else's until then.
+func TestABodyIsAWorkersWhileItReads(t *testing.T) {
+	var m *prompt.Model
+	first, second := make(chan struct{}), make(chan struct{})
+	a := startNode(t, "a", func(c *conn) {
+		for {
+			s, more := c.request()
+			if !more {
+				return
+			}
+			if s.Header.Get("X-Request-Id") == "one" {
+				close(first)
+				<-second
+			} else {
+				close(second)
+			}
+			c.send(usage(count(t, m, s.body)))
+		}
+	})
+	r := start(t, setup{node: proved, set: func(s *dataplane.Settings) { s.RetryBodyBytes = 100_000 }}, a)
+	m = r.exactly()
+	one, two := r.dial(), r.dial()
+	var cold strings.Builder // words that no memo knows
+	for i := uint64(1); cold.Len() < 700_000; i++ {
+		fmt.Fprintf(&cold, "%x ", i*0x9E3779B97F4A7C15>>20)
+	}
+	user := func(text string) string { return `{"model":"m","messages":[{"role":"user","content":"` + text + `"}]}` }
+	two.alive()
+	one.send(post("one", user(cold.String())))
+	<-first
+	two.send(post("two", user(strings.Repeat("zz qq ", 115_000))))
+	one.answer("POST")
+	two.answer("POST")
+	r.record("one")
+	if n := r.d.Totals().UsageWrong; n != 0 {
+		t.Errorf("%d prompts were counted wrongly", n)
 	}
 	r.settled()
 }

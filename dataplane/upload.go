@@ -21,7 +21,8 @@ type upload struct {
 	chunked bool      // sent in chunks, as its length was not announced
 	taken   int       // bytes of exchange.data that the connection has, sent or waiting
 	stuck   bool      // its node does not take what came: the client is not read
-	stuckNs int64     // … since when
+	stuckNs int64     // … since when, or since when it has taken nothing
+	left    int       // bytes that waited for it, when it was last looked at
 	heldNs  int64     // for how long that was so before
 }
 
@@ -60,9 +61,29 @@ func (l *loop) decideEarly(x *exchange) {
 // holdUpload stops reading x's client until its node has taken what came.
 func (l *loop) holdUpload(x *exchange) {
 	if !x.stuck {
-		x.stuck, x.stuckNs = true, l.now
+		l.stick(x)
 	}
 	x.client.conn.Pause()
+}
+
+// stick notes that x's node does not take what came.
+func (l *loop) stick(x *exchange) {
+	x.stuck, x.stuckNs, x.left = true, l.now, 0
+	if x.conn != nil && x.phase >= phWaiting {
+		x.left = x.conn.Pending() + x.conn.Unsent()
+	}
+}
+
+// nodeTakes reports whether x's node has taken something since the last look: it
+// is slow then, not stuck.
+func (l *loop) nodeTakes(x *exchange) bool {
+	left := x.conn.Pending() + x.conn.Unsent()
+	took := left < x.left
+	if x.left = left; took {
+		x.heldNs += l.now - x.stuckNs
+		x.stuckNs = l.now
+	}
+	return took
 }
 
 // uploading reports whether part of a body that is passed on has yet to come.
@@ -119,6 +140,9 @@ func (l *loop) pieceSent(x *exchange) {
 		l.settleBegun(x) // if its answer came before
 		return
 	}
+	if x.phase == phRelaying { // it has answered early, and goes on taking
+		x.lastEventNs = l.now
+	}
 	l.armExchange(x)
 	if c := x.client; !c.feeding {
 		l.keepUnused(c, c.in, l.feed(c, c.in))
@@ -129,6 +153,9 @@ func (l *loop) pieceSent(x *exchange) {
 // another try. What the scanner is in the middle of stays.
 func (l *loop) forget(x *exchange) {
 	x.bodyGone = true
+	if x.data == nil { // an answer has begun, and it was let go
+		return
+	}
 	n := len(x.data)
 	if x.scanning {
 		n = x.scanner.Forget()

@@ -382,3 +382,67 @@ func TestUploadsAreCutAnywhere(t *testing.T) {
 	}
 	r.settled()
 }
+
+// steadily reads a body in pieces, one a tick.
+func steadily(c *conn, body io.Reader, piece int) (n int) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for b := make([]byte, piece); ; <-tick.C {
+		k, err := io.ReadFull(body, b)
+		if n += k; err != nil {
+			return n
+		}
+	}
+}
+
+// TestASlowNodeIsNotSilent: as long as it takes something of a body it is not let
+// go, however long the whole takes.
+func TestASlowNodeIsNotSilent(t *testing.T) {
+	a := startNode(t, "a", func(c *conn) {
+		_ = c.SetReadBuffer(64 << 10)
+		if r, err := http.ReadRequest(c.r); err == nil {
+			c.send(ok(fmt.Sprint(steadily(c, r.Body, 256<<10))))
+		}
+	})
+	r := start(t, setup{set: func(s *dataplane.Settings) { s.BodyBytes, s.IdleStreamNs = 64<<20, int64(500e6) }}, a)
+	cl := r.dial()
+	body := longBody(20 << 20)
+	done := sendAhead(cl, post("slow", body), 1)
+	if got := cl.answer("POST"); got.StatusCode != 200 || got.body != fmt.Sprint(len(body)) {
+		t.Errorf("got %d %s; tries %s", got.StatusCode, got.body, tries(r.record("slow")))
+	}
+	<-done
+	r.settled()
+}
+
+// TestAnUploadGoesOnBehindAnEarlyHead: the silence of a node that still takes the
+// body is none.
+func TestAnUploadGoesOnBehindAnEarlyHead(t *testing.T) {
+	a := startNode(t, "a", func(c *conn) {
+		r, err := http.ReadRequest(c.r)
+		if err != nil {
+			return
+		}
+		c.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nno")
+		_, _ = io.Copy(io.Discard, r.Body)
+		c.send("ok")
+	})
+	r := start(t, setup{set: func(s *dataplane.Settings) { window(s); s.IdleStreamNs = int64(400e6) }}, a)
+	cl := r.dial()
+	body := longBody(600_000)
+	cl.send(postHead("early", lengthOf(body)) + body[:100_000])
+	go func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for at := 100_000; at < len(body); at += 20_000 {
+			if _, err := io.WriteString(cl, body[at:min(len(body), at+20_000)]); err != nil {
+				return
+			}
+			<-tick.C
+		}
+	}()
+	if got := cl.answer("POST"); got.err != nil || got.body != "nook" {
+		t.Errorf("got %d %q, %v", got.StatusCode, got.body, got.err)
+	}
+	r.settled()
+}

@@ -48,6 +48,8 @@ var (
 	descPauses     = desc("backpressure_pauses_total", "Times a node was paused because its client was slow.")
 	descMemory     = desc("memory_bytes", "Bodies and answers held that count against limits.memory.")
 	descShed       = desc("memory_shed_total", "What was given up for want of memory.", "kind")
+	descHedges     = desc("hedges_total", "Silent streams sent to a second node too.")
+	descHedgesWon  = desc("hedges_won_total", "Hedges where the second node's try went on.")
 	descNotes      = desc("notes_dropped_total", "Notes from loops to the indexer that found their ring full.")
 	descReload     = desc("config_reload_success", "1 if the last reload succeeded, or there was none.")
 	descPressure   = desc("pressure", "Moving average of the share of nodes with queued prefill.")
@@ -85,6 +87,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	m.counter(descAccept, float64(t.AcceptFailures))
 	m.counter(descRefused, float64(t.Refused))
 	m.counter(descPauses, float64(t.Pauses))
+	m.counter(descHedges, float64(t.Hedges))
+	m.counter(descHedgesWon, float64(t.HedgesWon))
 	m.gauge(descMemory, float64(t.MemoryBytes))
 	for kind, n := range t.Shed {
 		m.counter(descShed, float64(n), dataplane.ShedNames[kind])

@@ -54,6 +54,8 @@ var every = map[string]string{
 	"accept_failures_total":        "",
 	"backpressure_pauses_total":    "",
 	"memory_bytes":                 "",
+	"hedges_total":                 "",
+	"hedges_won_total":             "",
 	"memory_shed_total":            "kind",
 	"build_info":                   "version",
 	"connections_refused_total":    "",

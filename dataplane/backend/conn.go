@@ -68,9 +68,15 @@ func (d *Dialer) Dial(c *Conn, address string, timeout time.Duration, h eventloo
 }
 
 func (d *Dialer) begin(c *Conn, at netip.AddrPort) {
-	if err := d.Loop.Connect(&c.Conn, at, c.handler); err != nil {
-		_ = d.Loop.Execute(func() { d.Failed(c, err) })
+	err := d.Loop.Connect(&c.Conn, at, c.handler)
+	if err == nil {
+		return
 	}
+	_ = d.Loop.Execute(func() {
+		if !d.Next(c) {
+			d.Failed(c, err)
+		}
+	})
 }
 
 // Next tries the node's next address, false if there is none. The handler calls

@@ -202,19 +202,21 @@ func (c *Conn) failure() error {
 	return unix.ECONNRESET // both directions have ended, and it was said before why
 }
 
-func (c *Conn) connected() {
+// connected reports whether connecting has succeeded.
+func (c *Conn) connected() bool {
 	number, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err == nil && number != 0 {
 		err = unix.Errno(number)
 	}
 	if err != nil {
 		c.end(&ConnectError{c.address, err})
-		return
+		return false
 	}
 	c.connecting = false
 	if c.handler.Connected(c); c.open && c.Pending() > 0 {
 		c.drain()
 	}
+	return true
 }
 
 // Connecting reports whether Connect has not come to an end yet.

@@ -353,3 +353,49 @@ func eventually(t *testing.T, ok func() bool) {
 		}
 	}
 }
+
+// again connects anew from within Closed, to the same address.
+type again struct {
+	*user
+	loop *Loop
+	left int
+}
+
+func (a *again) Closed(c *Conn, err error) {
+	a.closed <- err
+	var failed *ConnectError
+	if a.left--; a.left > 0 && errors.As(err, &failed) {
+		if err := a.loop.Connect(c, failed.Address, a); err != nil {
+			a.closed <- err
+		}
+	}
+}
+
+// TestConnectAgainFromWithin: what was reported of the connection that failed is
+// not the next one's.
+func TestConnectAgainFromWithin(t *testing.T) {
+	l := startLoop(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := netip.MustParseAddrPort(ln.Addr().String())
+	_ = ln.Close()
+	a := &again{newUser(), l, 3}
+	l.on(t, func() {
+		if err := l.Connect(&a.conn, address, a); err != nil {
+			t.Skip("this kernel says at once that nobody listens")
+		}
+	})
+	for range 3 {
+		var failed *ConnectError
+		if err := a.end(t); !errors.As(err, &failed) {
+			t.Errorf("it ended with %v, want a *ConnectError", err)
+		}
+	}
+	select {
+	case e := <-a.events:
+		t.Errorf("%q was told of connections that never were", e)
+	default:
+	}
+}

@@ -189,7 +189,9 @@ func (l *Loop) event(fd int, events netpoll.IOEvent, _ netpoll.IOFlags) error {
 	case c.connecting && events&(unix.EPOLLOUT|failed) == 0:
 		return nil
 	case c.connecting:
-		c.connected()
+		if !c.connected() { // and c may be another connection by now
+			return nil
+		}
 	case events&unix.EPOLLOUT != 0 && c.Pending() > 0:
 		c.drain()
 	}

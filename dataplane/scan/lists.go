@@ -47,6 +47,9 @@ func (s *Scanner) addTokenID(id uint32) bool {
 	} else if !s.keepsIDs || s.list.holds != elementTokens {
 		return true
 	}
+	if s.forgot {
+		return true
+	}
 	if len(s.tokens) >= s.Limits.MaxTokenIDs {
 		return false
 	}
@@ -61,6 +64,9 @@ func (s *Scanner) text(at Span) Part {
 }
 
 func (s *Scanner) addPart(part Part) {
+	if s.forgot {
+		return
+	}
 	if len(s.parts) >= s.Limits.MaxParts {
 		s.failLimit(int(part.Span.Start), s.Limits.MaxParts, "texts and content parts")
 		return
@@ -69,6 +75,9 @@ func (s *Scanner) addPart(part Part) {
 }
 
 func (s *Scanner) addItem() {
+	if s.forgot {
+		return
+	}
 	if len(s.messages) >= s.Limits.MaxMessages {
 		s.failLimit(int(s.item.Span.Start), s.Limits.MaxMessages, "messages")
 		return

@@ -108,6 +108,7 @@ func (s *Scanner) tokenIDs(b []byte, p int) int {
 	if s.ctx == ctxList {
 		keeps = s.element(elementToken)
 	}
+	keeps = keeps && !s.forgot
 	ids := s.tokens
 	for len(b)-p >= 16 && (!keeps || len(ids) < s.Limits.MaxTokenIDs) {
 		id, n := leadingInteger(binary.LittleEndian.Uint64(b[p:]))
