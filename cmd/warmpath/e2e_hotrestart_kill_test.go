@@ -88,6 +88,7 @@ func TestHotRestartOrphaned(t *testing.T) {
 	r := serve(t, hotSettings(t), eventNodes(sim))
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	var refused, dialled atomic.Int64
+	address := strings.TrimPrefix(r.url, "http://")
 	go func() {
 		defer close(stopped)
 		every := time.NewTicker(2 * time.Millisecond)
@@ -98,7 +99,7 @@ func TestHotRestartOrphaned(t *testing.T) {
 				return
 			case <-every.C:
 			}
-			c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+			c, err := net.Dial("tcp", address)
 			if err != nil {
 				refused.Add(1)
 				continue
