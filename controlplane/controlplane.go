@@ -21,6 +21,7 @@ import (
 	"warmpath/controlplane/state"
 	"warmpath/controlplane/takeover"
 	"warmpath/dataplane"
+	"warmpath/dataplane/backend"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/index"
 	"warmpath/dataplane/prompt"
@@ -208,7 +209,7 @@ func (c *ControlPlane) carryOut(s state.State, effect state.Effect) {
 	switch e := effect.(type) {
 	case state.Publish: // done before all others
 	case state.Probe:
-		c.poller.AskHealth(e.Node)
+		c.poller.AskHealth(e.Node, time.Duration(e.TimeoutNs))
 	case state.AskModels:
 		c.poller.AskModels(e.Node)
 	case state.DropSlot:
@@ -288,7 +289,7 @@ func (c *ControlPlane) eventOf(e engine.Event, incarnation uint64) state.Event {
 	default:
 		return state.ProbeResult{
 			NowNs: now, Node: e.Node, Incarnation: incarnation, OK: e.Err == nil, Status: statusOf(e.Err),
-			DurationNs: int64(e.TookSeconds * 1e9), Err: failure,
+			Local: backend.DialClass(e.Err) == backend.Local, DurationNs: int64(e.TookSeconds * 1e9), Err: failure,
 		}
 	}
 }

@@ -35,15 +35,14 @@ type acceptor struct {
 	ended   chan struct{} // closed when nothing is accepted any more
 	failed  atomic.Uint64 // accepts that failed, and hand-overs
 	refused atomic.Uint64 // beyond the cap
-	starved atomic.Bool
-	heal    *time.Timer
+	short   lack
 }
 
 // init readies the listener: what is set of it here its connections inherit.
 func (a *acceptor) init(d *Dataplane) error {
 	a.d = d
 	a.quit, a.ended = make(chan struct{}), make(chan struct{})
-	a.heal = time.AfterFunc(acceptHealed, a.healed)
+	a.short.init(d.opt.Log, acceptHealed, "cannot accept connections; they wait in the kernel's queue until this heals", "accepting connections again")
 	ln, ok := d.opt.Listener.(*net.TCPListener)
 	if !ok {
 		return fmt.Errorf("listen: cannot serve on a %T, only on TCP", d.opt.Listener)
@@ -63,7 +62,7 @@ func (a *acceptor) init(d *Dataplane) error {
 func (a *acceptor) stop() {
 	a.once.Do(func() {
 		close(a.quit)
-		a.heal.Stop()
+		a.short.stop()
 		_ = a.file.Close()
 		_ = a.d.opt.Listener.Close()
 	})
@@ -121,17 +120,7 @@ func (a *acceptor) accept() (fd int, source netip.Addr, err error) {
 // starve counts a failure, and says so once until it heals.
 func (a *acceptor) starve(err error) {
 	a.failed.Add(1)
-	if !a.starved.Swap(true) {
-		a.d.opt.Log.Error("cannot accept connections; they wait in the kernel's queue until this heals", "err", err, "remedy", acceptRemedy(err))
-	}
-	a.heal.Reset(acceptHealed)
-}
-
-// healed runs when no accept has failed for a while.
-func (a *acceptor) healed() {
-	if a.starved.Swap(false) {
-		a.d.opt.Log.Info("accepting connections again", "without_failure_for", acceptHealed)
-	}
+	a.short.seen(err)
 }
 
 // pause waits, false if the acceptor is stopped first.
@@ -141,17 +130,6 @@ func (a *acceptor) pause(wait time.Duration) bool {
 		return false
 	case <-time.After(wait):
 		return true
-	}
-}
-
-func acceptRemedy(err error) string {
-	switch {
-	case errors.Is(err, syscall.EMFILE):
-		return "raise RLIMIT_NOFILE or lower limits.connections"
-	case errors.Is(err, syscall.ENFILE):
-		return "raise fs.file-max"
-	default:
-		return "free kernel memory"
 	}
 }
 

@@ -14,7 +14,8 @@ func (l *loop) pauseNode(x *exchange) {
 		x.pausedNs = l.now
 		l.pauses++
 		l.slow++
-		x.waiting = x.client.conn.Pending() + x.client.conn.Unsent()
+		x.waiting, x.lookedNs = x.client.conn.Pending()+x.client.conn.Unsent(), l.now
+		l.armExchange(x)
 	}
 }
 
@@ -33,6 +34,23 @@ func (l *loop) unpause(c *backend.Conn) {
 		l.slow--
 		c.Resume()
 	}
+}
+
+// clientLooks is how often, in the time that it may take nothing, a slow client is
+// looked at: so much later than after that time, at most, it is let go.
+const clientLooks = 16
+
+// lookAtClient lets a slow client go that has taken nothing for as long as a node
+// may be silent.
+func (l *loop) lookAtClient(x *exchange) {
+	if x.clientTakes() {
+		x.lastEventNs = l.now
+	} else if l.now >= x.lastEventNs+x.set.IdleStreamNs {
+		l.cut(x, backend.ClientGone)
+		return
+	}
+	x.lookedNs = l.now
+	l.armExchange(x)
 }
 
 // clientTakes reports whether x's client has taken anything since the last look:

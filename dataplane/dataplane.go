@@ -48,6 +48,7 @@ type Dataplane struct {
 	drainNs  atomic.Int64 // when draining began
 	stopping atomic.Bool  // the loops are being ended
 	accept   acceptor
+	dials    lack
 	stopped  chan struct{}
 	stopOnce sync.Once
 	runErr   error
@@ -74,6 +75,7 @@ func Start(opt Options) (*Dataplane, error) {
 	if err := d.accept.init(d); err != nil {
 		return nil, err
 	}
+	d.dials.init(opt.Log, dialsHealed, "cannot connect to nodes, for want of something of this host's own; no node is blamed", "connecting to nodes again")
 	for range opt.Loops {
 		el, err := eventloop.New()
 		if err != nil {
@@ -197,6 +199,7 @@ func (d *Dataplane) Stop() error {
 			l.el.Stop()
 		}
 		<-d.stopped
+		d.dials.stop()
 		d.workers.running.Wait()
 	})
 	return d.runErr

@@ -141,6 +141,10 @@ func (l *loop) nodeOpen(c *backend.Conn) {
 	l.send(x, c)
 }
 
+// dialsHealed is how long no connection to a node has failed for want of something
+// of this host's own when that counts as over.
+const dialsHealed = 10 * time.Second
+
 // dialFailed runs on the loop when a connection could not be made.
 func (l *loop) dialFailed(c *backend.Conn, err error) {
 	l.now = l.d.nowNs()
@@ -149,7 +153,11 @@ func (l *loop) dialFailed(c *backend.Conn, err error) {
 		return
 	}
 	c.Owner, x.conn = nil, nil
-	l.failed(x, backend.DialClass(err))
+	class := backend.DialClass(err)
+	if class == backend.Local {
+		l.d.dials.seen(err)
+	}
+	l.failed(x, class)
 }
 
 // send writes the request to its node in one write if it can be one.
@@ -295,7 +303,11 @@ func (x *exchange) deadline() int64 {
 			earlier(x.sentNs, x.hedgeNs)
 		}
 	case phRelaying:
-		earlier(x.lastEventNs, x.set.IdleStreamNs)
+		if x.conn != nil && x.conn.Paused() {
+			earlier(x.lookedNs, x.set.IdleStreamNs/clientLooks)
+		} else {
+			earlier(x.lastEventNs, x.set.IdleStreamNs)
+		}
 	}
 	return at
 }
@@ -353,12 +365,7 @@ func (l *loop) exchangeExpired(x *exchange) {
 	case x.uploading() && !x.stuck:
 		l.refuseLate(x, &errSlowRequest)
 	case x.phase == phRelaying && x.conn.Paused():
-		if !x.clientTakes() {
-			l.cut(x, backend.ClientGone)
-			return
-		}
-		x.lastEventNs = l.now
-		l.armExchange(x)
+		l.lookAtClient(x)
 	case x.phase == phRelaying:
 		l.cut(x, backend.MidStream)
 	case x.hedgeDue(l.now):

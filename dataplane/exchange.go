@@ -88,7 +88,8 @@ type flow struct {
 	lostNodes  int
 	bodyGone   bool  // too long to be held: no other try
 	pausedNs   int64 // when its node was paused last
-	waiting    int   // bytes that waited for the client when it was last looked at
+	waiting    int   // bytes that waited for the client when it was last looked at …
+	lookedNs   int64 // … which was then
 	dechunk    bool  // the client speaks HTTP/1.0
 	clientKeep bool  // the client's connection may go on after the answer
 	began      bool  // a byte of an answer went to the client

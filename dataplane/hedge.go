@@ -96,6 +96,7 @@ func (x *exchange) swapTry(y *exchange) {
 	x.watch, y.watch = y.watch, x.watch
 	x.stuck, y.stuck = y.stuck, x.stuck
 	x.stuckNs, y.stuckNs = y.stuckNs, x.stuckNs
+	x.left, y.left = y.left, x.left
 	for _, e := range [...]*exchange{x, y} {
 		if e.conn != nil {
 			e.conn.Owner = e

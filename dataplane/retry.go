@@ -66,14 +66,14 @@ func (l *loop) tryNext(x *exchange, class backend.Class) bool {
 	if !class.Retryable() || x.client.state == stClosed {
 		return false
 	}
-	if class == backend.Stale {
-		return !x.bodyGone && l.tryAgain(x)
+	if class == backend.Stale && !x.bodyGone && l.tryAgain(x) {
+		return true
 	}
 	slot := l.nextSlot(x, ever)
 	if slot < 0 {
 		return false
 	}
-	if free := class.Lost() && x.lostNodes == 1; !free && !l.payTry(x) {
+	if free := class == backend.Stale || class.Lost() && x.lostNodes == 1; !free && !l.payTry(x) {
 		return false
 	}
 	l.tally.retries[class]++

@@ -181,3 +181,17 @@ func TestDialClass(t *testing.T) {
 		}
 	}
 }
+
+// TestLookUpWithoutDescriptors: a name that could not be asked for is no fault of
+// the node that has it.
+func TestLookUpWithoutDescriptors(t *testing.T) {
+	failed := &net.DNSError{Err: "dial udp: socket: too many open files", IsTemporary: true}
+	withoutDescriptors(t, func() {
+		if got := backend.DialClass(fmt.Errorf("connect to node: %w", failed)); got != backend.Local {
+			t.Errorf("without descriptors %v is %v, want %v", failed, got, backend.Local)
+		}
+	})
+	if got := backend.DialClass(failed); got != backend.Refused {
+		t.Errorf("with descriptors %v is %v, want %v", failed, got, backend.Refused)
+	}
+}

@@ -24,13 +24,20 @@ func TestDescriptorsRunOut(t *testing.T) {
 	// Connections that exist before: of a client, of an operator.
 	warm := r.ask(t, chatBody("Before.", ""))
 	metrics := openMetrics(t, r)
-	setLimit(t, r, openFiles(t, r)+6)
+	clients := func() float64 { return metricOf(t, metrics(), `connections{side="client"}`) }
+	const spare = 6
+	before := clients()
+	setLimit(t, r, openFiles(t, r)+spare)
 	idle := make([]net.Conn, 40)
 	for i := range idle {
 		idle[i] = r.dial(t) // the kernel takes it, whoever accepts it
 	}
 	failures := func() float64 { return metricOf(t, metrics(), "accept_failures_total") }
 	eventually(t, 10*time.Second, "accepting fails", func() bool { return failures() > 0 })
+	// A client takes one descriptor, and not another on its way to its loop.
+	if got := clients() - before; got <= spare/2 {
+		t.Errorf("%d descriptors were spare, and %v clients got in", spare, got)
+	}
 	seen := failures()
 	eventually(t, 10*time.Second, "accepting fails again", func() bool { return failures() > seen })
 	// The nodes' pooled connections may be gone, and no new one can be made:
@@ -105,6 +112,40 @@ func TestNodesAreNotBlamed(t *testing.T) {
 		}
 	}
 	setLimit(t, r, 10_000)
+	r.ask(t, chatBody("After.", ""))
+	if n := strings.Count(r.err.String(), "cannot connect to nodes"); n != 1 || !strings.Contains(r.err.String(), "raise RLIMIT_NOFILE") {
+		t.Errorf("the log says %d times that nodes cannot be connected to, want once, with the remedy", n)
+	}
+	eventually(t, 20*time.Second, "the log says that it is over", func() bool {
+		return strings.Contains(r.err.String(), "connecting to nodes again")
+	})
+}
+
+// TestProbesAreNotBlamed leaves the router no descriptor for its own questions to
+// the nodes either: that they cannot be asked says nothing about them.
+func TestProbesAreNotBlamed(t *testing.T) {
+	t.Parallel()
+	nodes := []*frail{startFrail(t), startFrail(t)}
+	r := serve(t, "listen: 127.0.0.1:0\nlimits: {connections: 200}\nhealth: {interval: 100ms, interval_down: 100ms, down_after: 2}\nlog: {format: json}\n", nodeList(nodes[0].URL, nodes[1].URL))
+	metrics := openMetrics(t, r)
+	setLimit(t, r, 8)
+	var last [2]int64
+	for i, n := range nodes {
+		n.CloseClientConnections() // a new one is needed to ask again
+		last[i] = n.probed.Load()
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for range 15 {
+		<-tick.C
+		if strings.Contains(metrics(), `state="down"} 1`) {
+			t.Fatal("a node is down because the router has no descriptor to ask it")
+		}
+	}
+	setLimit(t, r, 10_000)
+	for i, n := range nodes {
+		eventually(t, 10*time.Second, "the nodes are asked again", func() bool { return n.probed.Load() != last[i] })
+	}
 	r.ask(t, chatBody("After.", ""))
 }
 

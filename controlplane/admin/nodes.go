@@ -135,7 +135,7 @@ func why(n *state.Node, f *fleet.Node) string {
 	case f.Breaker == fleet.Closed:
 		return n.Reason
 	}
-	return "breaker " + f.Breaker.String() + ": requests failed in a row; before that: " + n.Reason
+	return "breaker " + f.Breaker.String() + ": " + n.BreakerReason + "; before that: " + n.Reason
 }
 
 func known(g fleet.Gauge) *float64 {

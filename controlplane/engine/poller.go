@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,6 +86,8 @@ type polled struct {
 
 	models asker
 	health asker
+
+	healthFor atomic.Int64 // ns that the next question for its health may take; 0 = target.HealthTimeout
 
 	learned atomic.Pointer[string] // the dialect that the model list named, if it keeps its metrics elsewhere
 }
@@ -173,10 +176,14 @@ func (p *Poller) Set(targets []Target) error {
 	return nil
 }
 
-// AskHealth asks a node's health route now. It reports whether the node is in
-// the set; a question under way is not doubled.
-func (p *Poller) AskHealth(name string) bool {
-	return p.ask(name, func(n *polled) { n.health.ask() })
+// AskHealth asks a node's health route now and waits for timeout (0 means
+// Target.HealthTimeout). It reports whether the node is in the set; a question
+// under way is not doubled.
+func (p *Poller) AskHealth(name string, timeout time.Duration) bool {
+	return p.ask(name, func(n *polled) {
+		n.healthFor.Store(int64(timeout))
+		n.health.ask()
+	})
 }
 
 // AskModels asks a node's model list now, as AskHealth its health.
@@ -285,7 +292,8 @@ func (n *polled) pollHealth(ctx context.Context) {
 	for pause(ctx, -1, n.health.now) {
 		n.health.begin()
 		n.deliver(ctx, n.event(HealthEvent, func() (e Event) {
-			e.Err = n.poller.prober.Health(ctx, n.target.URL, n.target.HealthPath, n.target.HealthTimeout)
+			timeout := cmp.Or(time.Duration(n.healthFor.Load()), n.target.HealthTimeout)
+			e.Err = n.poller.prober.Health(ctx, n.target.URL, n.target.HealthPath, timeout)
 			return e
 		}))
 		n.health.end()

@@ -158,7 +158,7 @@ func TestPollerPeriods(t *testing.T) {
 			t.Error("events after Stop")
 		}
 		p.Stop()
-		if err := p.Set([]Target{{Name: "c", URL: "http://c"}}); err != nil || p.AskHealth("c") {
+		if err := p.Set([]Target{{Name: "c", URL: "http://c"}}); err != nil || p.AskHealth("c", 0) {
 			t.Error("a stopped poller takes nodes")
 		}
 	})
@@ -175,11 +175,11 @@ func TestPollerHealthOnDemand(t *testing.T) {
 		p := NewPoller(net.prober(), PollerConfig{Deliver: seen.deliver})
 		defer p.Stop()
 		_ = p.Set([]Target{{Name: "a", URL: "http://a", HealthPath: "/ready"}})
-		if p.AskHealth("b") {
+		if p.AskHealth("b", 0) {
 			t.Error("asked a node that is not there")
 		}
 		for range 10 { // one question, however often it is wanted
-			if !p.AskHealth("a") {
+			if !p.AskHealth("a", 0) {
 				t.Error("the node is there")
 			}
 			advance(200 * time.Millisecond)
@@ -192,13 +192,13 @@ func TestPollerHealthOnDemand(t *testing.T) {
 		if n := len(seen.of(MetricsEvent, "a")); n < 2 {
 			t.Errorf("a slow health question delayed the metrics: %d", n)
 		}
-		p.AskHealth("a")
+		p.AskHealth("a", 0)
 		advance(4 * time.Second)
 		if n := len(seen.of(HealthEvent, "a")); n != 2 {
 			t.Errorf("%d health events after a second question", n)
 		}
 		_ = p.Set([]Target{{Name: "a", URL: "http://a", HealthPath: "/ready", HealthTimeout: time.Second}})
-		p.AskHealth("a")
+		p.AskHealth("a", 0)
 		advance(2 * time.Second)
 		if events := seen.of(HealthEvent, "a"); len(events) != 3 || !errors.Is(events[2].Err, context.DeadlineExceeded) || events[2].TookSeconds != 1 {
 			t.Errorf("%+v", events)
@@ -322,7 +322,7 @@ func TestPollerSet(t *testing.T) {
 		p := NewPoller(net.prober(), PollerConfig{Deliver: seen.deliver})
 		a, hung := Target{Name: "a", Key: "1", URL: "http://a"}, Target{Name: "h", URL: "http://hung"}
 		_ = p.Set([]Target{a, hung})
-		p.AskHealth("h")
+		p.AskHealth("h", 0)
 		advance(10 * time.Second)
 		events := seen.of(HealthEvent, "h")
 		if len(events) != 1 || events[0].TookSeconds != DefaultHealthTimeout.Seconds() || context.Cause(t.Context()) != nil {
@@ -396,7 +396,7 @@ func TestPollerSockets(t *testing.T) {
 	if err := p.Set([]Target{{Name: "a", URL: base}}); err != nil {
 		t.Fatal(err)
 	}
-	p.AskHealth("a")
+	p.AskHealth("a", 0)
 	seen := map[Kind]bool{}
 	deadline := time.After(10 * time.Second)
 	for len(seen) < 3 {

@@ -92,7 +92,7 @@ func nodeOf(n *state.Node) *fleet.Node {
 		Slot: n.Slot, Ranks: n.Ranks, Generation: n.Generation, Trust: n.Trust, Exact: n.Exact, Name: n.Spec.Name,
 		URL: n.Endpoint.URL, Address: n.Endpoint.Address, Host: n.Endpoint.Host, PathPrefix: n.Endpoint.PathPrefix,
 		Engine: n.Engine, State: n.State(), Breaker: n.Breaker, Island: n.Spec.Island, Region: n.Spec.Region,
-		CapacityClass: n.Spec.Weight, Weight: n.Weight, MaxInFlight: n.Spec.MaxInFlight,
+		CapacityClass: n.Spec.Weight, Weight: n.Weight, MaxInFlight: n.Cap(),
 		BlockTokens: n.Sample.BlockTokens, CacheTokens: n.Sample.CacheTokens,
 		PrefillTokensPerSecond: n.PrefillTokensPerSecond, DecodeTokensPerSecond: n.DecodeTokensPerSecond,
 		RoundTripSeconds: n.RoundTripSeconds, EvictedTokensPerSecond: n.EvictedTokensPerSecond,

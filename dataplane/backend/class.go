@@ -2,7 +2,10 @@ package backend
 
 import (
 	"errors"
+	"net"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Class says how a try at a node ended; what may be done next follows from it
@@ -101,5 +104,18 @@ func DialClass(err error) Class {
 			return Local
 		}
 	}
+	// A look-up says only in words why it could not ask (net.DNSError).
+	if dns := (*net.DNSError)(nil); errors.As(err, &dns) && !dns.IsNotFound && noSocket() {
+		return Local
+	}
 	return Refused
+}
+
+// noSocket reports whether this host has none left.
+func noSocket() bool {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err == unix.EMFILE || err == unix.ENFILE || err == unix.ENOBUFS || err == unix.ENOMEM
 }
