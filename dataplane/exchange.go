@@ -135,7 +135,6 @@ func (l *loop) newExchange(c *client) *exchange {
 	if n := len(l.idle); n > 0 {
 		x = l.idle[n-1]
 		l.idle = l.idle[:n-1]
-		l.idleBytes -= cap(x.data) + cap(x.held)
 	} else {
 		x = &exchange{}
 	}
@@ -147,8 +146,7 @@ func (l *loop) newExchange(c *client) *exchange {
 	return x
 }
 
-// maxIdleExchanges bounds a loop's free list; an exchange holds a few KiB
-// besides its body buffer.
+// maxIdleExchanges bounds a loop's free list; an exchange holds a few KiB.
 const maxIdleExchanges = 1024
 
 // freeExchange gives x back. Nothing may hold it any more.
@@ -159,85 +157,61 @@ func (l *loop) freeExchange(x *exchange) {
 	if x.budgeted != 0 {
 		l.d.memory.Add(-int64(x.budgeted))
 	}
-	if len(l.idle) >= maxIdleExchanges {
-		return
-	}
 	if x.lent {
 		x.data, x.scanner = nil, scan.Scanner{}
+	}
+	l.buffers.give(x.data)
+	x.data = nil
+	if len(l.idle) >= maxIdleExchanges {
+		return
 	}
 	x.req.Reset()
 	x.resp.Reset()
 	x.scanner.Reset()
-	x.head, x.data = x.head[:0], l.keepSmall(x.data)
-	x.respHead, x.held = x.respHead[:0], l.keepSmall(x.held)
+	x.head, x.respHead = x.head[:0], x.respHead[:0]
+	if x.held = x.held[:0]; cap(x.held) > joinBytes {
+		x.held = nil
+	}
 	x.flow = flow{}
 	l.idle = append(l.idle, x)
 }
 
-// keepSmall keeps a buffer for the next exchange, within bounds.
-func (l *loop) keepSmall(b []byte) []byte {
-	if cap(b) > keptBodyBytes || l.idleBytes+cap(b) > keptBodiesBytes {
-		return nil
-	}
-	l.idleBytes += cap(b)
-	return b[:0]
-}
-
-// maxSpareBodies bounds the buffers that wait for a body.
-const maxSpareBodies = 32
-
-// spareBody keeps the buffer of a body that is not needed any more, within the
-// bounds of keepSmall.
-func (l *loop) spareBody(b []byte) {
-	if len(l.spares) < maxSpareBodies {
-		if b = l.keepSmall(b); b != nil {
-			l.spares = append(l.spares, b)
-		}
-	}
-}
-
-// bodyBuffer returns an empty buffer for so many bytes.
-func (l *loop) bodyBuffer(bytes int64) []byte {
-	for i := len(l.spares) - 1; i >= 0; i-- {
-		b := l.spares[i]
-		if int64(cap(b)) < bytes {
-			continue
-		}
-		last := len(l.spares) - 1
-		l.spares[i], l.spares[last] = l.spares[last], nil
-		l.spares = l.spares[:last]
-		l.idleBytes -= cap(b)
-		return b
-	}
-	return make([]byte, 0, bytes)
-}
-
 // keepBody appends body bytes to the request's own buffer.
 func (l *loop) keepBody(x *exchange, b []byte) {
-	if len(x.data) == 0 && x.req.ContentLength > int64(cap(x.data)) {
-		x.data = l.bodyBuffer(x.believed(len(b)))
+	if need := len(x.data) + len(b); need > cap(x.data) {
+		if x.req.Body == wire.BodyLength {
+			l.growBody(x, x.wanted(need), max(x.believed(need), int64(need)))
+		} else {
+			l.growBody(x, int64(max(need, 2*cap(x.data))), int64(need))
+		}
 	}
 	x.data = append(x.data, b...)
 	x.come += int64(len(b))
 }
 
-// growBody makes room for more of a body of known length.
-func (l *loop) growBody(x *exchange) {
-	b := append(l.bodyBuffer(x.believed(len(x.data))), x.data...)
+// growBody gives x's body room for so many bytes, or for least where there is no
+// such buffer.
+func (l *loop) growBody(x *exchange, bytes, least int64) {
+	old := x.data
+	x.data = append(l.buffers.take(bytes, least), old...)
 	if x.conn == nil || x.conn.Lent() == 0 {
-		l.spareBody(x.data)
+		l.buffers.give(old)
 	}
-	x.data = b
 }
 
 // believed is how much room a body gets of which so many bytes have come. What
 // its head announces is believed in steps, each by what was really sent.
 func (x *exchange) believed(come int) int64 {
-	most := x.req.ContentLength
-	if most > int64(x.set.RetryBodyBytes) { // it is not held when it is passed on
-		most = min(most, max(x.set.RoutingWindowBytes+bodyReadBytes, 2*int64(come)))
+	return min(x.wanted(come), max(bodyRoomPerByte*int64(come), bodyRoomLeast))
+}
+
+// wanted is how much of a body of known length is going to be held at once, where
+// so many bytes have come.
+func (x *exchange) wanted(come int) int64 {
+	if x.req.ContentLength > int64(x.set.RetryBodyBytes) { // it is not held when it is passed on
+		return min(x.req.ContentLength, max(x.set.RoutingWindowBytes+bodyReadBytes, 2*int64(come)))
 	}
-	return min(most, max(bodyRoomPerByte*int64(come), bodyRoomLeast))
+	return x.req.ContentLength
 }
 
 // scan goes on with the pass over the body.

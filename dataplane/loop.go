@@ -31,9 +31,8 @@ type loop struct {
 
 	in            []byte       // what one read brings
 	open          clientList   // clients, for draining
-	idleBytes     int          // of the buffers in idle
 	idle          []*exchange  // free list
-	spares        [][]byte     // empty buffers for bodies
+	buffers       buffers      // for bodies
 	identities    []*identity  // free list
 	identityBytes int          // of what is in it
 	identifying   int          // identities in use

@@ -99,7 +99,7 @@ func (l *loop) shedHeld(x *exchange) bool {
 // dropBody lets go of x's body; it cannot be tried again.
 func (l *loop) dropBody(x *exchange) {
 	if !x.lent && x.ident == nil { // else a worker reads it, or may be given it
-		l.spareBody(x.data)
+		l.buffers.give(x.data)
 	}
 	x.data, x.bodyGone = nil, true
 	l.countBody(x)

@@ -57,19 +57,19 @@ func (s *Settings) trusts(addr netip.Addr) bool {
 // Bounds of the data plane that are not configured. Each is small against
 // what the configured limits allow.
 const (
-	readBufferBytes     = 256 << 10 // of a loop: the most that one read of an answer brings
-	clientReadBytes     = 16 << 10  // a request's head and the start of its body; the rest is read in place
-	streamReadBytes     = 16 << 10  // one read of an event stream
-	bodyReadBytes       = 256 << 10 // of a body, so that what is scanned next is still in a cache
-	bodyRoomLeast       = 64 << 10  // room that a body gets at once, if it is announced to be so long …
-	bodyRoomPerByte     = 16        // … and per byte that has come
-	readsPerTurn        = 8         // of one connection, before others have a turn
-	joinBytes           = 16 << 10  // head and body up to this are copied together into one write
-	pipelineBytes       = 64 << 10  // requests a client may send ahead before its reading pauses
-	keptBodyBytes       = 1 << 20   // larger body buffers are given back to the runtime
-	keptBodiesBytes     = 64 << 20  // and so are those beyond so much in all, a loop
-	heldStreamBytes     = 64 << 10  // of a stream before its first event; more is let through
-	lingerBytes         = 1 << 20   // read and dropped after a last answer, so that it arrives
+	readBufferBytes     = 256 << 10           // of a loop: the most that one read of an answer brings
+	clientReadBytes     = 16 << 10            // a request's head and the start of its body; the rest is read in place
+	streamReadBytes     = 16 << 10            // one read of an event stream
+	bodyReadBytes       = 256 << 10           // of a body, so that what is scanned next is still in a cache
+	bodyRoomLeast       = 64 << 10            // room that a body gets at once, if it is announced to be so long …
+	bodyRoomPerByte     = 16                  // … and per byte that has come
+	readsPerTurn        = 8                   // of one connection, before others have a turn
+	joinBytes           = 16 << 10            // head and body up to this are copied together into one write
+	pipelineBytes       = 64 << 10            // requests a client may send ahead before its reading pauses
+	keptBodyBytes       = 1 << mostBufferBits // larger body buffers are given back to the runtime
+	keptBodiesBytes     = 64 << 20            // and so are those beyond so much in all, a loop
+	heldStreamBytes     = 64 << 10            // of a stream before its first event; more is let through
+	lingerBytes         = 1 << 20             // read and dropped after a last answer, so that it arrives
 	lingerNs            = int64(2e9)
 	bodyBytesPerSecond  = 8 << 10 // slowest request body
 	minRetryConcurrency = 3       // retries that the budget allows however few requests run

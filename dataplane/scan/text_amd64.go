@@ -11,8 +11,11 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// hasBlocks is a variable so that tests can compare both ways.
-var hasBlocks = cpu.X86.HasAVX2
+// Variables, so that tests can compare the ways.
+var (
+	hasBlocks    = cpu.X86.HasAVX2
+	hasBlocks512 = cpu.X86.HasAVX512BW
+)
 
 // The block path is worth its set-up from blockBytes on; it looks three bytes
 // back.
@@ -32,6 +35,11 @@ const (
 //go:noescape
 func textBlocks(p *byte, n int) (q int, quote, escaped, pending, digits uint64)
 
+// textBlocks512 is textBlocks for processors with AVX-512BW.
+//
+//go:noescape
+func textBlocks512(p *byte, n int) (q int, quote, escaped, pending, digits uint64)
+
 // skipString moves from p, inside a string and not inside an escape or a
 // character, to the closing quote. When it stops elsewhere, q is again such a
 // place. escaped says whether an escape was passed.
@@ -42,7 +50,13 @@ func skipString(b []byte, p int) (q int, end stringEnd, escaped bool) {
 	if q, ok := shortString(b, p); ok {
 		return q, endQuote, false
 	}
-	n, quote, backslashes, pending, digits := textBlocks(unsafe.SliceData(b[p:]), len(b)-p)
+	var n int
+	var quote, backslashes, pending, digits uint64
+	if start := unsafe.SliceData(b[p:]); hasBlocks512 {
+		n, quote, backslashes, pending, digits = textBlocks512(start, len(b)-p)
+	} else {
+		n, quote, backslashes, pending, digits = textBlocks(start, len(b)-p)
+	}
 	p += n
 	if quote != 0 {
 		return p, endQuote, backslashes != 0
