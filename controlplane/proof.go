@@ -105,9 +105,9 @@ func provable(s *state.State, snap *fleet.Snapshot) (nodes []exact.Node, units m
 	return nodes, units
 }
 
-// MemoStats are the figures of what is remembered of texts: of chunks, and of
-// whole prefixes.
-func (c *ControlPlane) MemoStats() (chunks, prefixes prompt.MemoStats) { return c.memo.Stats() }
+// MemoStats are the figures of what is remembered of texts, as prompt.MemoNames
+// names them.
+func (c *ControlPlane) MemoStats() [len(prompt.MemoNames)]prompt.MemoStats { return c.memo.Stats() }
 
 // Streams returns what is known of all streams of KV-cache events.
 func (c *ControlPlane) Streams() []StreamStatus { return c.streams.status() }

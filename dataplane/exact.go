@@ -28,7 +28,7 @@ func (l *loop) identifyExactly(x *exchange) identifying {
 		}
 		id = l.newIdentity(x, m)
 		id.match(l.d.opt.Index, &l.view)
-		if m.Slow || x.heavy() {
+		if !id.recall() && (m.Slow || x.heavy()) {
 			return l.handOr(x, jobMatch)
 		}
 	}

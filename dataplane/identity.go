@@ -67,6 +67,13 @@ const (
 	jobFinish            // the rest, for what is expected to be held
 )
 
+// recall takes what is remembered of the very same request. It reports whether
+// that is all there is to find out of its tokens.
+func (id *identity) recall() bool {
+	id.verdict, id.begun = id.walk.Recall(id.form, id.body)
+	return id.begun
+}
+
 // advance goes on until it is known who holds how much, or until about
 // budgetNs are spent. Who is patient does a step that takes longer than that
 // all the same, another leaves it. Any goroutine that owns the identity may

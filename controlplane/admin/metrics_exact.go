@@ -71,8 +71,8 @@ func (c *collector) events(m maker) {
 
 // texts is what is remembered of texts, and how often their tokens were right.
 func (c *collector) texts(m maker, t *dataplane.Totals) {
-	chunks, prefixes := c.opt.Control.MemoStats()
-	for name, s := range map[string]prompt.MemoStats{"chunks": chunks, "prefixes": prefixes} {
+	for i, s := range c.opt.Control.MemoStats() {
+		name := prompt.MemoNames[i]
 		m.gauge(descMemoBytes, float64(s.Bytes), name)
 		m.counter(descMemoLooks, float64(s.Hits), name, "hit")
 		m.counter(descMemoLooks, float64(s.Misses), name, "miss")

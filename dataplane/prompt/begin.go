@@ -41,6 +41,11 @@ func LeastCost(body []byte, found *scan.Result) (ns int) {
 // time. body and found are borrowed until the walk ends; found is what package
 // scan found in body.
 func (w *Walk) Begin(form Form, body []byte, found *scan.Result, budgetNs int) Verdict {
+	w.verdict = w.begin(form, body, found, budgetNs)
+	return w.verdict
+}
+
+func (w *Walk) begin(form Form, body []byte, found *scan.Result, budgetNs int) Verdict {
 	w.Machine.Now = w.model.now()
 	limits := chat.DefaultLimits
 	budgetNs = min(budgetNs, WholeBudget)

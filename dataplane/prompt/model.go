@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"math/rand/v2"
 	"sync/atomic"
 
 	"warmpath/dataplane/chat"
@@ -11,20 +12,32 @@ import (
 type Memo struct {
 	chunks   *memo[[]uint32]
 	prefixes *memo[knownPrefix]
+	requests *memo[knownRequest]
 }
 
-// prefixShare: one part in so many of the memory is for prefixes, which need an
-// eighth of what their chunks need.
-const prefixShare = 4
+// unitsShare: one part in so many of the memory is for prefixes, and for whole
+// requests: they need an eighth of what their chunks need.
+const unitsShare = 8
 
 // NewMemo returns a memo of at most so many bytes, buckets not counted: they
 // are an eighth more at most.
 func NewMemo(bytes int64) *Memo {
-	return &Memo{chunks: newMemo[[]uint32](bytes - bytes/prefixShare), prefixes: newMemo[knownPrefix](bytes / prefixShare)}
+	units := bytes / unitsShare
+	return &Memo{
+		chunks:   newMemo[[]uint32](bytes - 2*units),
+		prefixes: newMemo[knownPrefix](units),
+		requests: newMemo[knownRequest](units),
+	}
 }
 
-// Stats returns the figures of the memo of chunks and of that of prefixes.
-func (m *Memo) Stats() (chunks, prefixes MemoStats) { return m.chunks.stats(), m.prefixes.stats() }
+// MemoNames are what Memo.Stats is about, in its order: stretches of text, the
+// beginnings of prompts up to the end of a message, and whole requests.
+var MemoNames = [...]string{"chunks", "prefixes", "requests"}
+
+// Stats returns the figures of each.
+func (m *Memo) Stats() [len(MemoNames)]MemoStats {
+	return [...]MemoStats{m.chunks.stats(), m.prefixes.stats(), m.requests.stats()}
+}
 
 // Tokenizer is what a Walk needs of a tokenizer: a *tokenize.Tokenizer, whose
 // methods these are, or one that knows of no cuts.
@@ -57,6 +70,7 @@ type Options struct {
 type Model struct {
 	Options
 	seed    uint64        // of the keys of its chunks
+	own     uint64        // … and of its requests, which no other model shares
 	demoted atomic.Uint32 // bits by Class
 }
 
@@ -65,7 +79,7 @@ func NewModel(o Options) *Model {
 	if o.UnitTokens < MinUnit || o.UnitTokens > MaxUnit {
 		panic("BUG: prompt: unit out of range")
 	}
-	return &Model{Options: o, seed: seedOf(o.Fingerprint)}
+	return &Model{Options: o, seed: seedOf(o.Fingerprint), own: rand.Uint64()}
 }
 
 func (m *Model) now() (c chat.Clock) {

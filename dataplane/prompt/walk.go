@@ -58,6 +58,14 @@ type Walk struct {
 	after    []uint32
 	partial  bool // the rope is only the beginning of the prompt
 	complete bool
+	verdict  Verdict // Begin's
+
+	// Of the whole request, see Recall.
+	key      xxh3.Uint128
+	keyed    bool
+	recalled bool // nothing was rendered
+	form     Form // … of this
+	body     []byte
 }
 
 // border is the state of a walk at the end of a chunk.
@@ -80,6 +88,7 @@ func (w *Walk) Start(m *Model, root prefix.Hash) {
 	w.hits, w.misses = 0, 0
 	w.before, w.after = nil, nil
 	w.partial, w.complete = false, false
+	w.verdict, w.keyed, w.recalled = Verdict{}, false, false
 	w.Rope.Reset()
 	w.cutter.chunks = w.cutter.chunks[:0]
 }
@@ -240,21 +249,26 @@ func (w *Walk) unit(ids []uint32) {
 	w.units = append(w.units, w.parent)
 }
 
-// finish ends the prompt and remembers it up to its last border.
+// finish ends the prompt and remembers it, up to its last border and as a whole.
 func (w *Walk) finish() {
 	w.complete = true
 	w.feed(w.after)
 	w.model.Memo.chunks.count(w.hits, w.misses)
 	b := &w.border
-	if b.chunk < 0 || w.found {
+	prefixed := b.chunk >= 0 && !w.found
+	if !prefixed && !w.keyed {
 		return
 	}
-	known := knownPrefix{
-		units:  append(make([]prefix.Hash, 0, b.units), w.units[:b.units]...),
-		tail:   append(make([]uint32, 0, b.tailed), b.tail[:b.tailed]...),
-		tokens: b.tokens,
+	units := append(make([]prefix.Hash, 0, len(w.units)), w.units...)
+	w.remember(units)
+	if prefixed {
+		known := knownPrefix{
+			units:  units[:b.units:b.units],
+			tail:   append(make([]uint32, 0, b.tailed), b.tail[:b.tailed]...),
+			tokens: b.tokens,
+		}
+		w.model.Memo.prefixes.put(w.cutter.chunks[b.chunk].prefix, known, int64(8*len(units)+4*b.tailed))
 	}
-	w.model.Memo.prefixes.put(w.cutter.chunks[b.chunk].prefix, known, int64(8*b.units+4*b.tailed))
 }
 
 // Units returns the hashes of all full units so far. They are the walk's until
@@ -285,13 +299,19 @@ func (w *Walk) End() (keptBytes int) {
 	w.Machine.Reset()
 	clear(w.Rope.Segments[:cap(w.Rope.Segments)])
 	w.Rope.Reset()
-	w.input, w.before, w.after = chat.Input{}, nil, nil
+	w.input, w.before, w.after, w.body = chat.Input{}, nil, nil, nil
 	return cap(w.units)*8 + cap(w.ids)*4 + cap(w.text) + cap(w.cutter.chunks)*64 + cap(w.Rope.Segments)*32 + w.Machine.Held()
 }
 
-// AppendLeading appends the prompt's first ids, at most so many. found is that
-// of Begin.
+// AppendLeading appends the prompt's first ids, at most so many. found is what
+// package scan found in the body.
 func (w *Walk) AppendLeading(ids []uint32, found *scan.Result, most int) []uint32 {
+	if w.recalled { // rare: few nodes have reporters that want to hear ids
+		var again Walk
+		again.Start(w.model, w.root)
+		again.Begin(w.form, w.body, found, WholeBudget)
+		return again.AppendLeading(ids, found, most)
+	}
 	if len(w.cutter.chunks) == 0 {
 		return append(ids, found.Tokens[:min(most, len(found.Tokens))]...)
 	}
