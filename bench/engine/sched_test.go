@@ -1,18 +1,15 @@
 package engine
 
 import (
-	"bufio"
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-)
 
-var rewrite = flag.Bool("rewrite", false, "write the traces of testdata/*.txt anew")
+	"warmpath/scenariotest"
+)
 
 // world is the scheduler of one scenario.
 type world struct {
@@ -124,53 +121,16 @@ func (w *world) blocks(hashes []uint64) string {
 	return strings.Join(names, ",")
 }
 
-// TestScenarios replays testdata/sched.txt: commands, "----", expected trace.
+// TestScenarios replays testdata/sched.txt: commands, and what the engine did.
 func TestScenarios(t *testing.T) {
-	const path = "testdata/sched.txt"
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	var out strings.Builder
 	w := &world{}
-	var want strings.Builder
-	inTrace, line := false, 0
-	finish := func() {
-		if inTrace {
-			if got := w.trace.String(); got != want.String() && !*rewrite {
-				t.Errorf("%s: case before line %d:\ngot\n%swant\n%s", path, line, got, want.String())
-			}
-			out.WriteString(w.trace.String())
-		}
+	scenariotest.Run(t, "testdata/sched.txt", func(t *testing.T, c scenariotest.Case) string {
 		w.trace.Reset()
-		want.Reset()
-		inTrace = false
-	}
-	for in := bufio.NewScanner(file); in.Scan(); {
-		line++
-		switch text := in.Text(); {
-		case text == "":
-			finish()
-			out.WriteString("\n")
-		case inTrace:
-			want.WriteString(text + "\n")
-		case text == "----":
-			inTrace = true
-			out.WriteString(text + "\n")
-		default:
-			out.WriteString(text + "\n")
-			if !strings.HasPrefix(text, "#") {
-				w.command(t, text)
-			}
+		for _, command := range c.Lines() {
+			w.command(t, command)
 		}
-	}
-	finish()
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+		return w.trace.String()
+	})
 }
 
 // TestSchedulerKeepsItsBooks runs random load with too few blocks, aborts

@@ -1,9 +1,7 @@
 package load
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,49 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"warmpath/bench/load/stamp"
-)
 
-var rewrite = flag.Bool("rewrite", false, "write the outcomes of testdata/answers.txt anew")
+	"warmpath/scenariotest"
+)
 
 // TestScenarios replays testdata/answers.txt.
 func TestScenarios(t *testing.T) {
-	const path = "testdata/answers.txt"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	for block := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n") {
-		if out.Len() > 0 {
-			out.WriteByte('\n')
-		}
-		input, want, found := strings.Cut(block, "----\n")
-		if !found {
-			out.WriteString(block + "\n")
-			continue
-		}
-		asked, answer, ends := parseScenario(input)
+	scenariotest.Run(t, "testdata/answers.txt", func(t *testing.T, c scenariotest.Case) string {
+		asked, answer, ends := parseScenario(c.Input)
 		got := play(t, asked, answer, ends, false)
 		if apart := play(t, asked, answer, ends, true); apart != got {
-			t.Errorf("%s\nbyte by byte: %s\nat once: %s", input, apart, got)
+			t.Errorf("%s: byte by byte: %s\nat once: %s", c.At, apart, got)
 		}
-		if strings.TrimSpace(want) != strings.TrimSpace(got) && !*rewrite {
-			t.Errorf("%s\ngot:\n%s\nwant:\n%s", input, got, want)
-		}
-		out.WriteString(input + "----\n" + got)
-	}
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+		return got
+	})
 }
 
-func parseScenario(input string) (asked, answer string, ends bool) {
-	for line := range strings.Lines(input) {
-		line = strings.TrimSuffix(line, "\n")
+func parseScenario(lines []string) (asked, answer string, ends bool) {
+	for _, line := range lines {
 		switch {
-		case strings.HasPrefix(line, "#"):
 		case asked == "":
 			asked = line
 		case line == "(end)":

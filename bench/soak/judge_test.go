@@ -2,56 +2,31 @@ package soak
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-)
 
-var rewrite = flag.Bool("rewrite", false, "write what the code says into testdata/judge.txt")
+	"warmpath/scenariotest"
+)
 
 // TestJudge runs testdata/judge.txt.
 func TestJudge(t *testing.T) {
-	const path = "testdata/judge.txt"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for block := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n") {
-		input, want, found := strings.Cut(block, "----\n")
-		if !found { // prose
-			out = append(out, block)
-			continue
-		}
-		f := parseFacts(t, input)
-		got, err := f.judge()
+	scenariotest.Run(t, "testdata/judge.txt", func(t *testing.T, c scenariotest.Case) string {
+		got, err := parseFacts(t, c.Lines()).judge()
 		if err != nil {
-			got = "violated: " + err.Error()
+			return "violated: " + err.Error()
 		}
-		if got != strings.TrimSpace(want) && !*rewrite {
-			t.Errorf("%s\ngot:  %s\nwant: %s", input, got, want)
-		}
-		out = append(out, input+"----\n"+got)
-	}
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(strings.Join(out, "\n\n")+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+		return got
+	})
 }
 
-func parseFacts(t *testing.T, input string) *facts {
+func parseFacts(t *testing.T, lines []string) *facts {
 	t.Helper()
 	f := &facts{plan: &plan{method: "GET", path: "/v1/models"}}
-	for line := range strings.Lines(input) {
+	for _, line := range lines {
 		words := strings.Fields(line)
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
 		switch words[0] {
 		case "request":
 			for _, w := range words[1:] {

@@ -1,10 +1,7 @@
 package agent
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,58 +10,31 @@ import (
 	"warmpath/controlplane/kvevent"
 	"warmpath/controlplane/report/message"
 	"warmpath/dataplane/index"
+
+	"warmpath/scenariotest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "rewrite expected traces")
-
 // TestScenarios runs testdata/*.txt: what events make of the live set, and what
-// a flush reports of it. A case is the command "run" or "more", input lines,
-// ----, the trace, and an empty line. See cacheScene.line for the input lines.
+// a flush reports of it. A case is the command "run" or "more" and its input
+// lines, see cacheScene.line.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scenario files", err)
-	}
-	for _, path := range files {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out []string
+	scenariotest.RunWith(t, "testdata/*.txt", func() scenariotest.Play {
 		var s *cacheScene
-		for block := range strings.SplitSeq(strings.TrimRight(string(text), "\n"), "\n\n") {
-			out = append(out, runBlock(t, path, block, &s))
-		}
-		if *rewrite {
-			if err := os.WriteFile(path, []byte(strings.Join(out, "\n\n")+"\n"), 0o644); err != nil {
-				t.Fatal(err)
+		return func(t *testing.T, c scenariotest.Case) string {
+			if c.Input[0] == "run" {
+				s = &cacheScene{cache: newCache(20), names: map[uint64]string{}}
+			} else if c.Input[0] != "more" || s == nil {
+				t.Fatalf("%s: unknown command %q", c.At, c.Input[0])
 			}
+			s.trace.Reset()
+			for _, line := range c.Input[1:] {
+				if err := s.line(line); err != nil {
+					t.Fatalf("%s: %q: %v", c.At, line, err)
+				}
+			}
+			return s.trace.String()
 		}
-	}
-}
-
-// runBlock runs one case and returns it with its trace; prose is returned as it
-// is.
-func runBlock(t *testing.T, path, block string, s **cacheScene) string {
-	input, want, isCase := strings.Cut(block+"\n", "----\n")
-	if !isCase {
-		return block
-	}
-	lines := strings.Split(strings.TrimSuffix(input, "\n"), "\n")
-	if lines[0] == "run" {
-		*s = &cacheScene{cache: newCache(20), names: map[uint64]string{}}
-	}
-	(*s).trace.Reset()
-	for _, line := range lines[1:] {
-		if err := (*s).line(line); err != nil {
-			t.Fatalf("%s: %q: %v", path, line, err)
-		}
-	}
-	got := (*s).trace.String()
-	if got != want && !*rewrite {
-		t.Errorf("%s:\n%sgot:\n%swant:\n%s", path, input, got, want)
-	}
-	return strings.TrimSuffix(input+"----\n"+got, "\n")
+	})
 }
 
 type cacheScene struct {

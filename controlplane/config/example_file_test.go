@@ -1,18 +1,17 @@
 package config
 
 import (
-	"flag"
 	"os"
 	"testing"
-)
 
-var rewrite = flag.Bool("rewrite", false, "rewrite expected texts")
+	"warmpath/scenariotest"
+)
 
 // The example that users copy is what the schema says.
 func TestExampleFile(t *testing.T) {
 	const path = "warmpath.example.yaml"
 	text := Example()
-	if *rewrite {
+	if scenariotest.Rewriting() {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -2,53 +2,23 @@ package config
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
+
+	"warmpath/scenariotest"
 )
 
 // TestErrors runs testdata/errors.txt: the command "parse" with overrides
 // (NAME=value for variables, --key=value for flags), the file, ----, and what
 // comes of it.
 func TestErrors(t *testing.T) {
-	const path = "testdata/errors.txt"
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
-	for i := 0; i < len(lines); i++ {
-		out.WriteString(lines[i] + "\n")
-		if lines[i] == "" || strings.HasPrefix(lines[i], "#") {
-			continue
+	scenariotest.Run(t, "testdata/errors.txt", func(t *testing.T, c scenariotest.Case) string {
+		words := c.Command()
+		if words[0] != "parse" {
+			t.Fatalf("%s: unknown command %q", c.At, words[0])
 		}
-		args, ok := strings.CutPrefix(lines[i]+" ", "parse ")
-		if !ok {
-			t.Fatalf("%s:%d: unknown command %q", path, i+1, lines[i])
-		}
-		var file, want strings.Builder
-		for i++; i < len(lines) && lines[i] != "----"; i++ {
-			file.WriteString(lines[i] + "\n")
-		}
-		at := i + 2
-		for i++; i < len(lines) && lines[i] != ""; i++ {
-			want.WriteString(lines[i] + "\n")
-		}
-		got := outcome(file.String(), strings.Fields(args))
-		if got != want.String() && !*rewrite {
-			t.Errorf("%s:%d:\ngot:\n%swant:\n%s", path, at, got, want.String())
-		}
-		out.WriteString(file.String() + "----\n" + got)
-		if i < len(lines) {
-			out.WriteString("\n")
-		}
-	}
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+		return outcome(c.Rest(), words[1:])
+	})
 }
 
 // outcome parses a file and prints its problems, or what differs from the

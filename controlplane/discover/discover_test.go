@@ -15,12 +15,14 @@ import (
 
 	"warmpath/controlplane/state"
 	"warmpath/dataplane/fleet"
+
+	"warmpath/scenariotest"
 )
 
 func TestSpecScenarios(t *testing.T) {
-	runScenarios(t, "testdata/spec.txt", func(command []string, _ string) string {
+	scenariotest.Run(t, "testdata/spec.txt", func(t *testing.T, c scenariotest.Case) string {
 		var s state.Spec
-		if err := json.Unmarshal([]byte(strings.Join(command[1:], " ")), &s); err != nil {
+		if err := json.Unmarshal([]byte(strings.Join(c.Command()[1:], " ")), &s); err != nil {
 			t.Fatal(err)
 		}
 		s, err := validate(s)
@@ -33,14 +35,13 @@ func TestSpecScenarios(t *testing.T) {
 }
 
 func TestAllowedScenarios(t *testing.T) {
-	runScenarios(t, "testdata/allowed.txt", func(command []string, input string) string {
-		allowed, err := ParseAllowed(command[1:])
+	scenariotest.Run(t, "testdata/allowed.txt", func(t *testing.T, c scenariotest.Case) string {
+		allowed, err := ParseAllowed(c.Command()[1:])
 		if err != nil {
 			return "error: " + err.Error()
 		}
 		var out strings.Builder
-		for u := range strings.Lines(input) {
-			u = strings.TrimSpace(u)
+		for _, u := range c.Input[1:] {
 			err := allowed.Check(u)
 			if err != nil && !errors.Is(err, ErrNotAllowed) {
 				t.Errorf("%s: %v", u, err)

@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/common/model"
 
 	"warmpath/dataplane/fleet"
+
+	"warmpath/scenariotest"
 )
 
 // show prints what is known of a sample.
@@ -50,8 +52,8 @@ func show(s Sample) string {
 }
 
 func TestDecodeScenarios(t *testing.T) {
-	runScenarios(t, "testdata/decode.txt", func(command []string, input string) string {
-		s, err := Decode(command[1], strings.NewReader(input))
+	scenariotest.Run(t, "testdata/decode.txt", func(_ *testing.T, c scenariotest.Case) string {
+		s, err := Decode(c.Command()[1], strings.NewReader(c.Rest()))
 		if err != nil {
 			return "error: " + err.Error()
 		}
@@ -60,8 +62,8 @@ func TestDecodeScenarios(t *testing.T) {
 }
 
 func TestModelsScenarios(t *testing.T) {
-	runScenarios(t, "testdata/models.txt", func(_ []string, input string) string {
-		list, err := Models(strings.NewReader(input))
+	scenariotest.Run(t, "testdata/models.txt", func(_ *testing.T, c scenariotest.Case) string {
+		list, err := Models(strings.NewReader(c.Rest()))
 		if err != nil {
 			return "error: " + err.Error()
 		}

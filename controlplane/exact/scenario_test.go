@@ -2,10 +2,8 @@ package exact
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,40 +14,17 @@ import (
 
 	"warmpath/dataplane"
 	"warmpath/dataplane/prompt"
+
+	"warmpath/scenariotest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the scenarios give into their files")
-
-// TestScenarios runs testdata/*.txt: cases divided by an empty line, each of
-// comments (#), commands (see run.line), "----" and what came of them. Time is
-// that of a bubble, which begins in the year 2000 at midnight UTC.
+// TestScenarios runs testdata/*.txt: commands (see run.line), and what came of
+// them. Time is that of a bubble, which begins in the year 2000 at midnight UTC.
 func TestScenarios(t *testing.T) {
-	const path = "testdata/prover.txt"
-	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for block := range strings.SplitSeq(strings.TrimRight(string(file), "\n"), "\n\n") {
-		head, want, ok := strings.Cut(block+"\n", "----\n")
-		if !ok {
-			out = append(out, block+"\n") // a comment
-			continue
-		}
-		title, _, _ := strings.Cut(head, "\n")
-		t.Run(strings.Trim(title, "# ."), func(t *testing.T) {
-			got := scenario(t, head)
-			if got != want && !*rewrite {
-				t.Errorf("got\n%swant\n%s", got, want)
-			}
-			out = append(out, head+"----\n"+got)
-		})
-	}
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(strings.Join(out, "\n")), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	scenariotest.Run(t, "testdata/*.txt", func(t *testing.T, c scenariotest.Case) (trace string) {
+		t.Run(c.Title, func(t *testing.T) { trace = scenario(t, c.Lines()) })
+		return trace
+	})
 }
 
 // run is a Prover with engines and a State that are played.
@@ -68,17 +43,14 @@ type run struct {
 	trace []string
 }
 
-func scenario(t *testing.T, commands string) (trace string) {
+func scenario(t *testing.T, commands []string) (trace string) {
 	synctest.Test(t, func(t *testing.T) {
 		var all strings.Builder
 		var r *run
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		for line := range strings.Lines(commands) {
+		for _, line := range commands {
 			words := strings.Fields(line)
-			if len(words) == 0 || strings.HasPrefix(words[0], "#") {
-				continue
-			}
 			if r == nil {
 				r = begin(t, words)
 				go r.Run(ctx)

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"warmpath/scenariotest"
 )
 
 // sharedCaptures is where all captures of real engines lie; testdata/captures
@@ -389,10 +391,10 @@ func TestCapturesReplayGivesTheSame(t *testing.T) {
 // TestCommittedCaptures decodes the captures that are part of this repository
 // and compares with what is written down.
 func TestCommittedCaptures(t *testing.T) {
-	runScenarios(t, "captures.txt", func(names []string) string {
+	scenariotest.Run(t, "testdata/captures.txt", func(t *testing.T, scenario scenariotest.Case) string {
 		var out strings.Builder
 		p := newReplica(32)
-		for _, name := range names {
+		for _, name := range scenario.Lines() {
 			for _, m := range capture(t, "testdata/captures/"+name+".kvcap") {
 				seq, payload, ok := lastTwo(m.frames)
 				if !ok || seq == endOfReplay {

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/tinylib/msgp/msgp"
+
+	"warmpath/scenariotest"
 )
 
 func TestDecodeScenarios(t *testing.T) {
 	var d Decoder
-	runScenarios(t, "decode.txt", func(commands []string) string {
-		b, err := d.Decode(pack(t, strings.Join(commands, "\n")))
+	scenariotest.Run(t, "testdata/decode.txt", func(t *testing.T, c scenariotest.Case) string {
+		b, err := d.Decode(pack(t, strings.Join(c.Lines(), "\n")))
 		if err != nil {
 			return "error: " + err.Error() + "\n"
 		}

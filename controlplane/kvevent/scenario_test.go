@@ -4,60 +4,14 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/tinylib/msgp/msgp"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write what the scenarios give into their files")
-
-// runScenarios reads testdata/name: blocks divided by an empty line, each of
-// comments (#), commands, "----" and the expected output. With -rewrite the
-// output is written back instead of compared.
-func runScenarios(t *testing.T, name string, run func(commands []string) string) {
-	t.Helper()
-	path := "testdata/" + name
-	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	line := 1
-	for i, block := range strings.Split(strings.TrimRight(string(file), "\n"), "\n\n") {
-		if i > 0 {
-			out.WriteString("\n")
-		}
-		head, want, ok := strings.Cut(block+"\n", "----\n")
-		if !ok {
-			out.WriteString(block + "\n") // a comment
-			line += strings.Count(block, "\n") + 2
-			continue
-		}
-		var commands []string
-		for l := range strings.Lines(head) {
-			if l = strings.TrimSpace(l); l != "" && l[0] != '#' {
-				commands = append(commands, l)
-			}
-		}
-		got := run(commands)
-		if got != want && !*rewrite {
-			t.Errorf("%s:%d:\n%sgot\n%swant\n%s", path, line, head, got, want)
-		}
-		out.WriteString(head + "----\n" + got)
-		line += strings.Count(block, "\n") + 2
-	}
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // pack encodes JSON as MessagePack, keeping the order of keys. Numbers with a
 // point are floats; "$bin:00ff" is binary, and "$cut" ends the payload.

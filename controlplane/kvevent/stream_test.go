@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"warmpath/scenariotest"
 )
 
 // recorder is an Outlet that writes down what it is told.
@@ -60,13 +62,14 @@ func payloadOf(life string, seq uint64) []byte { return fmt.Appendf(nil, "%s%d",
 // number, "a3"; "alone" at the start is a stream without replay, and one that
 // "awaits" what it goes on from is resumed as its batch "a3" would leave it.
 func TestStreamScenarios(t *testing.T) {
-	for _, name := range []string{"stream.txt", "handover.txt"} {
-		streamScenarios(t, name)
+	for _, path := range []string{"testdata/stream.txt", "testdata/handover.txt"} {
+		streamScenarios(t, path)
 	}
 }
 
-func streamScenarios(t *testing.T, name string) {
-	runScenarios(t, name, func(commands []string) string {
+func streamScenarios(t *testing.T, path string) {
+	scenariotest.Run(t, path, func(t *testing.T, scenario scenariotest.Case) string {
+		commands := scenario.Lines()
 		r := &recorder{}
 		s := NewStream(r, commands[0] != "alone")
 		var now time.Duration

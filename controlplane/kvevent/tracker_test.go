@@ -10,6 +10,8 @@ import (
 
 	"warmpath/dataplane/index"
 	"warmpath/dataplane/prefix"
+
+	"warmpath/scenariotest"
 )
 
 // numbers reads "1,2" or "1..4".
@@ -78,12 +80,12 @@ func eventOf(t *testing.T, kind Kind, fields []string) Event {
 }
 
 func TestTrackerScenarios(t *testing.T) {
-	runScenarios(t, "tracker.txt", func(commands []string) string {
+	scenariotest.Run(t, "testdata/tracker.txt", func(t *testing.T, scenario scenariotest.Case) string {
 		var out strings.Builder
 		x := newTwin()
 		o := TrackerOptions{UnitTokens: 4, Model: "m"}
 		var k *Tracker
-		for _, c := range commands {
+		for _, c := range scenario.Lines() {
 			f := strings.Fields(c)
 			if k == nil && f[0] != "unit" && f[0] != "tails" {
 				k = NewTracker(o, x)

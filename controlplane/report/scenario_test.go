@@ -2,10 +2,7 @@ package report
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,67 +12,30 @@ import (
 	"warmpath/controlplane/report/message"
 	"warmpath/dataplane/index"
 	"warmpath/dataplane/prefix"
+
+	"warmpath/scenariotest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "rewrite expected traces")
-
-// TestScenarios runs testdata/*.txt. A case is the command "run" or "more"
-// (which goes on where the case before ended), its input lines, ----, the trace,
-// and an empty line. See scene.line for the input lines.
+// TestScenarios runs testdata/*.txt. A case is the command "run" or "more" (which
+// goes on where the case before ended) and its input lines, see scene.line.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scenario files", err)
-	}
-	for _, path := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { scenarioFile(t, path) })
-	}
-}
-
-func scenarioFile(t *testing.T, path string) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	var s *scene
-	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
-	for i := 0; i < len(lines); i++ {
-		head := lines[i]
-		out.WriteString(head + "\n")
-		if head == "" || strings.HasPrefix(head, "#") {
-			continue
-		}
-		if head == "run" {
-			s = newScene()
-		} else if head != "more" || s == nil {
-			t.Fatalf("%s:%d: unknown command %q", path, i+1, head)
-		}
-		s.trace.Reset()
-		for i++; i < len(lines) && lines[i] != "----"; i++ {
-			out.WriteString(lines[i] + "\n")
-			if err := s.line(lines[i]); err != nil {
-				t.Fatalf("%s:%d: %v", path, i+1, err)
+	scenariotest.RunWith(t, "testdata/*.txt", func() scenariotest.Play {
+		var s *scene
+		return func(t *testing.T, c scenariotest.Case) string {
+			if c.Input[0] == "run" {
+				s = newScene()
+			} else if c.Input[0] != "more" || s == nil {
+				t.Fatalf("%s: unknown command %q", c.At, c.Input[0])
 			}
+			s.trace.Reset()
+			for _, line := range c.Input[1:] {
+				if err := s.line(line); err != nil {
+					t.Fatalf("%s: %q: %v", c.At, line, err)
+				}
+			}
+			return s.trace.String()
 		}
-		out.WriteString("----\n")
-		at, want := i+1, ""
-		for i++; i < len(lines) && lines[i] != ""; i++ {
-			want += lines[i] + "\n"
-		}
-		if got := s.trace.String(); got != want && !*rewrite {
-			t.Errorf("%s:%d:\ngot:\n%swant:\n%s", path, at, got, want)
-		}
-		out.WriteString(s.trace.String())
-		if i < len(lines) {
-			out.WriteString("\n")
-		}
-	}
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 }
 
 // scene is a router's end of the protocol: streams of one worker, a Placer, and

@@ -2,11 +2,8 @@ package state_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,67 +13,30 @@ import (
 	"warmpath/controlplane/publish"
 	"warmpath/controlplane/state"
 	"warmpath/dataplane/fleet"
+
+	"warmpath/scenariotest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "rewrite expected traces")
-
-// TestScenarios runs testdata/*.txt. A case is the command "run" or "more"
-// (which goes on with the state of the case before), its input lines, ----, the
-// expected trace, and an empty line. See run.line for the input lines.
+// TestScenarios runs testdata/*.txt. A case is the command "run" or "more" (which
+// goes on with the state of the case before) and its input lines, see run.line.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scenario files", err)
-	}
-	for _, path := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { scenarioFile(t, path) })
-	}
-}
-
-func scenarioFile(t *testing.T, path string) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	var r *run
-	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
-	for i := 0; i < len(lines); i++ {
-		head := lines[i]
-		out.WriteString(head + "\n")
-		if head == "" || strings.HasPrefix(head, "#") {
-			continue
-		}
-		if head == "run" {
-			r = newRun()
-		} else if head != "more" || r == nil {
-			t.Fatalf("%s:%d: unknown command %q", path, i+1, head)
-		}
-		r.trace.Reset()
-		for i++; i < len(lines) && lines[i] != "----"; i++ {
-			out.WriteString(lines[i] + "\n")
-			if err := r.line(lines[i]); err != nil {
-				t.Fatalf("%s:%d: %v", path, i+1, err)
+	scenariotest.RunWith(t, "testdata/*.txt", func() scenariotest.Play {
+		var r *run
+		return func(t *testing.T, c scenariotest.Case) string {
+			if c.Input[0] == "run" {
+				r = newRun()
+			} else if c.Input[0] != "more" || r == nil {
+				t.Fatalf("%s: unknown command %q", c.At, c.Input[0])
 			}
+			r.trace.Reset()
+			for _, line := range c.Input[1:] {
+				if err := r.line(line); err != nil {
+					t.Fatalf("%s: %q: %v", c.At, line, err)
+				}
+			}
+			return r.trace.String()
 		}
-		out.WriteString("----\n")
-		at, want := i+1, ""
-		for i++; i < len(lines) && lines[i] != ""; i++ {
-			want += lines[i] + "\n"
-		}
-		if got := r.trace.String(); got != want && !*rewrite {
-			t.Errorf("%s:%d:\ngot:\n%swant:\n%s", path, at, got, want)
-		}
-		out.WriteString(r.trace.String())
-		if i < len(lines) {
-			out.WriteString("\n")
-		}
-	}
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 }
 
 type run struct {

@@ -1,23 +1,19 @@
 package policy
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"warmpath/dataplane/fleet"
+
+	"warmpath/scenariotest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "rewrite the expected traces in testdata")
-
-// TestScenarios runs testdata/*.txt. A case is a command with arguments, its
-// input lines, "----", the expected trace and a blank line; lines of prose
-// between cases start with #. Commands:
+// TestScenarios runs testdata/*.txt. A case is a command with arguments and its
+// input lines. Commands:
 //
 //	fleet                      builds the snapshot that later cases decide on
 //	  node NAME key=value …    the next slot; "node -" leaves a slot empty
@@ -29,54 +25,10 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the expected traces in testda
 //	new POLICY key=value …     builds a policy and prints its errors
 //	keys POLICY                prints its parameters
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("find scenarios in testdata: %v, %d files", err, len(files))
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runScenario(t, file) })
-	}
-}
-
-func runScenario(t *testing.T, file string) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{}
-	var rewritten strings.Builder
-	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	for i := 0; i < len(lines); {
-		if lines[i] == "" || strings.HasPrefix(lines[i], "#") {
-			rewritten.WriteString(lines[i] + "\n")
-			i++
-			continue
-		}
-		start := i
-		for i < len(lines) && lines[i] != "----" {
-			i++
-		}
-		if i == len(lines) {
-			t.Fatalf("%s:%d: no ---- ends the input of %q", file, start+1, lines[start])
-		}
-		input := lines[start:i]
-		i++
-		var want []string
-		for i < len(lines) && lines[i] != "" {
-			want = append(want, lines[i])
-			i++
-		}
-		got := w.run(input)
-		if !*rewrite && !slices.Equal(got, want) {
-			t.Errorf("%s:%d: %s\ngot:\n  %s\nwant:\n  %s", file, start+1, strings.Join(input, "\n  "), strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-		}
-		rewritten.WriteString(strings.Join(input, "\n") + "\n----\n" + strings.Join(got, "\n") + "\n")
-	}
-	if *rewrite {
-		if err := os.WriteFile(file, []byte(rewritten.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	scenariotest.RunWith(t, "testdata/*.txt", func() scenariotest.Play {
+		w := &world{}
+		return func(_ *testing.T, c scenariotest.Case) string { return strings.Join(w.run(c.Input), "\n") }
+	})
 }
 
 // world is the fleet that a scenario file has built so far.

@@ -2,68 +2,29 @@ package wire
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"warmpath/scenariotest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the code does into the scenario files")
-
 // TestScenarios runs testdata/*.txt. A case is a command with arguments
-// (key=value), input lines with Go escapes, which are joined as they are, a
-// line of dashes, and the expected trace. Comments stand between cases.
+// (key=value) and input lines with Go escapes, which are joined as they are.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scenario files", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runFile(t, file) })
-	}
+	scenariotest.Run(t, "testdata/*.txt", func(t *testing.T, c scenariotest.Case) string {
+		return runCase(t, c.Command(), strings.Join(c.Input[1:], ""))
+	})
 }
 
-func runFile(t *testing.T, file string) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	for block := range strings.SplitSeq(strings.TrimRight(string(text), "\n"), "\n\n") {
-		lines := strings.Split(block, "\n")
-		for len(lines) > 0 && strings.HasPrefix(lines[0], "#") {
-			out.WriteString(lines[0] + "\n")
-			lines = lines[1:]
-		}
-		if len(lines) > 0 {
-			head, want, _ := strings.Cut(strings.Join(lines, "\n"), "\n----\n")
-			command, input, _ := strings.Cut(head, "\n")
-			got := runCase(t, command, input)
-			if !*rewrite && got != want {
-				t.Errorf("%s:\n%s\ngot:\n%s\nwant:\n%s", file, head, got, want)
-			}
-			out.WriteString(head + "\n----\n" + got + "\n")
-		}
-		out.WriteString("\n")
-	}
-	if *rewrite {
-		if err := os.WriteFile(file, []byte(strings.TrimRight(out.String(), "\n")+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func runCase(t *testing.T, command, input string) string {
-	words := strings.Fields(command)
+func runCase(t *testing.T, words []string, input string) string {
 	args := map[string]string{}
 	for _, w := range words[1:] {
 		k, v, _ := strings.Cut(w, "=")
 		args[k] = v
 	}
-	b := unescape(t, strings.ReplaceAll(input, "\n", ""))
+	b := unescape(t, input)
 	switch words[0] {
 	case "request":
 		return traceRequest(t, b, limitsOf(t, args))
@@ -76,7 +37,7 @@ func runCase(t *testing.T, command, input string) string {
 	case "relay":
 		return traceRelay(t, b, args)
 	}
-	t.Fatalf("unknown command %q", command)
+	t.Fatalf("unknown command %q", words[0])
 	return ""
 }
 
