@@ -157,11 +157,7 @@ func TestRequestPathAllocs(t *testing.T) {
 			r := start(t, setup{alone: true, set: set}, startNode(t, "a", quietNode(c.answer)), startNode(t, "b", quietNode(c.answer)))
 			a := newAsker(r, c.size, c.chunks)
 			wholePathAllocs(t, r, a)
-			want := "text"
-			if c.window > 0 { // its one message has not ended by then
-				want = "affinity"
-			}
-			if rec := r.d.Records(1); rec[0].Exactness.String() != want {
+			if rec := r.d.Records(1); rec[0].Exactness != dataplane.ExactText {
 				t.Errorf("the prompt was identified by %v", rec[0].Exactness)
 			}
 			r.settled()

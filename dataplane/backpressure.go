@@ -56,7 +56,7 @@ func (l *loop) lookAtClient(x *exchange) {
 // clientTakes reports whether x's client has taken anything since the last look:
 // it is slow then, and its node held, not silent.
 func (x *exchange) clientTakes() bool {
-	waiting := x.client.conn.Pending() + x.client.conn.Unsent()
+	waiting := x.client.conn.Untaken()
 	took := waiting < x.waiting
 	x.waiting = waiting
 	return took

@@ -127,27 +127,21 @@ func (l *loop) readClient(c *client) {
 	if c.state == stBody && len(c.in) == 0 {
 		room = l.bodyRoom(c.x)
 	}
-	if room == nil {
-		n, err := c.conn.Read(l.in[:clientReadBytes])
-		if l.clientRead(c, err) && n > 0 {
-			l.clientTraffic(c, l.in[:n])
-		}
-		return
+	own := room != nil
+	if !own {
+		room = l.in[:clientReadBytes]
 	}
-	n, err := c.conn.Read(room)
-	if l.clientRead(c, err) && n > 0 {
+	switch n, err := c.conn.Read(room); {
+	case err != nil:
+		l.clientLeft(c)
+	case n == 0:
+	case !own:
+		l.clientTraffic(c, room[:n])
+	default:
 		if l.bodyRead(c, n); c.state < stDraining {
 			l.steer(c)
 		}
 	}
-}
-
-// clientRead says what reading came to; false: the client has ended.
-func (l *loop) clientRead(c *client, err error) bool {
-	if err != nil {
-		l.clientLeft(c)
-	}
-	return err == nil
 }
 
 // clientLeft closes the connection of a client that has ended its sending
@@ -207,7 +201,14 @@ func (l *loop) serveOn(c *client) {
 	} else {
 		l.armIn(c, l.d.settings.Load().IdleClientNs)
 	}
-	l.keepUnused(c, c.in, l.feed(c, c.in))
+	l.feedKept(c)
+}
+
+// feedKept serves what was sent ahead, unless feed is at it.
+func (l *loop) feedKept(c *client) {
+	if !c.feeding {
+		l.keepUnused(c, c.in, l.feed(c, c.in))
+	}
 }
 
 // steer stops reading a client that sends ahead of the request under way, or
@@ -386,8 +387,8 @@ func (l *loop) armIn(c *client, afterNs int64) {
 // needs: a client that dribbles holds its buffers for no longer.
 func (l *loop) armBody(x *exchange) {
 	at := x.bodyDeadline()
-	if end := x.startNs + x.requestNs; x.requestNs > 0 && (at == 0 || end < at) {
-		at = end
+	if x.requestNs > 0 {
+		at = earliest(at, x.startNs+x.requestNs)
 	}
 	if at > 0 {
 		l.wheel.arm(&x.client.timer, at)
@@ -439,9 +440,7 @@ func (l *loop) requestDone(c *client, keepAlive bool) {
 	}
 	c.state, c.idleNs = stHead, l.now
 	l.armIn(c, l.d.settings.Load().IdleClientNs)
-	if !c.feeding { // else feed goes on by itself
-		l.keepUnused(c, c.in, l.feed(c, c.in))
-	}
+	l.feedKept(c)
 }
 
 // write sends b to the client and reports whether the connection still stands.

@@ -182,7 +182,7 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 	case x.req.Body == wire.BodyNone:
 	case !rest:
 		o.ContentLength = int64(len(l.rankField) + len(body))
-	case x.chunked:
+	case x.req.Body == wire.BodyChunked:
 		o.Chunked = true
 	default:
 		o.ContentLength = int64(len(l.rankField)+len(body)-len(x.data)) + x.req.ContentLength
@@ -190,7 +190,7 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 	x.taken = len(x.data)
 	l.forwarded(x, &o)
 	l.out = wire.AppendRequestHead(l.out[:0], x.head, &x.req, &o)
-	if rest && x.chunked {
+	if o.Chunked {
 		l.out = appendChunkLine(l.out, len(l.rankField)+len(body))
 	}
 	l.out = append(l.out, l.rankField...)

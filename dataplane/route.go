@@ -200,6 +200,9 @@ func (x *exchange) promptTokens() (tokens, least int) {
 	if x.found.PromptKind != scan.PromptTexts {
 		longest = text
 	}
+	if x.uploading() { // what has yet to come is taken for text, of no known least
+		text += int(max(x.req.ContentLength-x.come, 0))
+	}
 	return (text+bytesPerToken-1)/bytesPerToken + others*partTokens, longest/fewBytesPerToken + 1
 }
 

@@ -18,7 +18,6 @@ import (
 type upload struct {
 	passing bool      // decided on before it was in
 	keys    scan.Keys // on which of its keys
-	chunked bool      // sent in chunks, as its length was not announced
 	taken   int       // bytes of exchange.data that the connection has, sent or waiting
 	stuck   bool      // its node does not take what came: the client is not read
 	stuckNs int64     // … since when, or since when it has taken nothing
@@ -34,8 +33,8 @@ func (l *loop) mayDecide(x *exchange) bool {
 	if !x.scanning {
 		return true
 	}
-	seen := x.scanner.Seen()
-	if !seen.Has(scan.KeyModel) || !x.scanner.Result().HasModel {
+	seen, found := x.scanner.Seen(), x.scanner.Result()
+	if !seen.Has(scan.KeyModel) || !found.HasModel {
 		return false
 	}
 	v := l.refresh()
@@ -44,7 +43,7 @@ func (l *loop) mayDecide(x *exchange) bool {
 	}
 	// Tokens are known of whole prompts only: what follows may be tools, options
 	// or a salt, any of which makes others of it.
-	at := v.snap.ModelIndex(x.scanner.Result().Model.Of(x.data))
+	at := v.snap.ModelIndex(found.Model.Of(x.data))
 	return at < 0 || !x.class.prompt || v.exact[at] == nil || x.class.form.Unprovable() != "" || x.req.ContentLength > maxExactBytes
 }
 
@@ -52,7 +51,6 @@ func (l *loop) mayDecide(x *exchange) bool {
 func (l *loop) decideEarly(x *exchange) {
 	x.passing = true
 	x.keys = x.scanner.Seen()
-	x.chunked = x.req.Body == wire.BodyChunked
 	x.readNs = l.now
 	l.holdUpload(x)
 	l.route(x)
@@ -70,14 +68,14 @@ func (l *loop) holdUpload(x *exchange) {
 func (l *loop) stick(x *exchange) {
 	x.stuck, x.stuckNs, x.left = true, l.now, 0
 	if x.conn != nil && x.phase >= phWaiting {
-		x.left = x.conn.Pending() + x.conn.Unsent()
+		x.left = x.conn.Untaken()
 	}
 }
 
 // nodeTakes reports whether x's node has taken something since the last look: it
 // is slow then, not stuck.
 func (l *loop) nodeTakes(x *exchange) bool {
-	left := x.conn.Pending() + x.conn.Unsent()
+	left := x.conn.Untaken()
 	took := left < x.left
 	if x.left = left; took {
 		x.heldNs += l.now - x.stuckNs
@@ -98,13 +96,14 @@ func (l *loop) passOn(x *exchange) {
 	piece := x.data[x.taken:]
 	x.taken = len(x.data)
 	l.out = l.out[:0]
-	if x.chunked && len(piece) > 0 { // an empty one would end the body
+	chunked := x.req.Body == wire.BodyChunked
+	if chunked && len(piece) > 0 { // an empty one would end the body
 		l.out = appendChunkLine(append(l.out, "\r\n"...), len(piece))
 	}
 	if c.WriteLent(l.out, piece); x.conn != c { // nothing is written of nothing
 		return
 	}
-	if x.chunked && x.body.Done() {
+	if chunked && x.body.Done() {
 		if c.Write(lastChunk, nil); x.conn != c {
 			return
 		}
@@ -131,7 +130,7 @@ func (l *loop) pieceSent(x *exchange) {
 		x.stuck = false
 		x.heldNs += l.now - x.stuckNs
 	}
-	if x.come > int64(x.set.RetryBodyBytes) || x.req.ContentLength > int64(x.set.RetryBodyBytes) {
+	if max(x.come, x.req.ContentLength) > int64(x.set.RetryBodyBytes) {
 		l.forget(x)
 	}
 	if x.body.Done() {
@@ -144,9 +143,7 @@ func (l *loop) pieceSent(x *exchange) {
 		x.lastEventNs = l.now
 	}
 	l.armExchange(x)
-	if c := x.client; !c.feeding {
-		l.keepUnused(c, c.in, l.feed(c, c.in))
-	}
+	l.feedKept(x.client)
 }
 
 // forget drops what the node has taken of a body that is too long to be held for

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"warmpath/dataplane"
+	"warmpath/dataplane/policy"
 )
 
 // window makes bodies beyond 64 KiB be decided on early, and those beyond a MiB
@@ -100,6 +101,45 @@ func TestALongBodyIsSentOnBeforeItIsIn(t *testing.T) {
 			}
 			if n := a.accepted.Load(); n != 1 {
 				t.Errorf("%d connections to the node, want 1", n)
+			}
+			r.settled()
+		})
+	}
+}
+
+// TestALongBodyFindsItsBeginning: what has come of a message that has not ended
+// tells where a body belongs that is decided on before it is in.
+func TestALongBodyFindsItsBeginning(t *testing.T) {
+	const first = 100_000
+	for name, body := range map[string]string{
+		"a message": longBody(300_000),
+		"a part":    strings.Replace(strings.Replace(longBody(300_000), `"content":"`, `"content":[{"type":"text","text":"`, 1), `"}]}`, `"}]}]}`, 1),
+		"a prompt":  `{"model":"m","prompt":"` + strings.Repeat("lorem ipsum ", 25_000) + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, begunA := partly(t, "a")
+			b, begunB := partly(t, "b")
+			r := start(t, setup{set: window, node: level}, a, b)
+			for i, id := range []string{"one", "two"} {
+				cl := r.dial()
+				cl.send(postHead(id, lengthOf(body)) + body[:first])
+				select {
+				case <-begunA:
+				case <-begunB:
+				case <-time.After(patience):
+					t.Fatal("no request has come to a node")
+				}
+				cl.send(body[first:])
+				if got := cl.answer("POST"); got.StatusCode != 200 {
+					t.Fatalf("got %d %s", got.StatusCode, got.body)
+				}
+				rec := r.record(id)
+				if rec.Exactness != dataplane.ExactText || rec.PromptTokens < 74_000 || rec.PromptTokens > 76_000 {
+					t.Errorf("request %s was identified by %v, with %d tokens", id, rec.Exactness, rec.PromptTokens)
+				}
+				if i == 1 && (rec.Reason != policy.ReasonPrefix || rec.Node != r.record("one").Node || rec.Candidates[0].MatchedTokens < first/4*9/10) {
+					t.Errorf("the second went to %s for %v with %d tokens matched, the first to %s", rec.Node, rec.Reason, rec.Candidates[0].MatchedTokens, r.record("one").Node)
+				}
 			}
 			r.settled()
 		})

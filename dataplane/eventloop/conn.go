@@ -106,7 +106,7 @@ func (c *Conn) Pending() int { return len(c.kept) - c.from + len(c.lent) }
 func (c *Conn) Lent() int { return len(c.lent) }
 
 func (c *Conn) send(head, body []byte, lend bool) {
-	if !c.open {
+	if !c.open || len(head)+len(body) == 0 {
 		return
 	}
 	sent := 0
@@ -135,6 +135,9 @@ func (c *Conn) send(head, body []byte, lend bool) {
 
 // keep copies bytes behind what waits.
 func (c *Conn) keep(b []byte) {
+	if len(b) == 0 {
+		return
+	}
 	if len(c.lent) > 0 { // order: what was lent goes first
 		lent := c.lent
 		c.lent = nil
@@ -252,6 +255,9 @@ func (c *Conn) end(err error) {
 	c.kept, c.lent, c.from = nil, nil, 0
 	c.handler.Closed(c, err)
 }
+
+// Untaken returns how many bytes of what was written the peer has not acknowledged.
+func (c *Conn) Untaken() int { return c.Pending() + c.Unsent() }
 
 // Unsent returns how many bytes the kernel holds that the peer has not
 // acknowledged; 0 if it cannot say.

@@ -30,16 +30,88 @@ func (s *Scanner) assemble(r *Result) {
 	case memberInput:
 		input = s.list
 	}
+	r.Parts = s.parts
+	all := s.messages
+	if text, ok := s.openText(); ok || s.inItem() {
+		whole := uint32(len(s.parts))
+		if ok { // behind the ended ones, where the next part will lie
+			r.Parts = append(s.parts, text)
+			s.parts = r.Parts[:whole]
+		}
+		opened := list{holds: elementText, single: true, at: Range{whole, whole + 1}}
+		switch {
+		case s.inItem():
+			all = append(s.messages, s.openItem(uint32(len(r.Parts))))
+			s.messages = all[:len(all)-1]
+			if s.listKey == memberMessages {
+				messages.at.End++
+			} else {
+				input.at.End++
+			}
+		case s.key == memberPrompt:
+			prompt = opened
+		default:
+			input = opened
+		}
+	}
 	switch {
 	case messages.holds == elementItem:
-		r.Messages = s.messages[messages.at.Start:messages.at.End]
+		r.Messages = all[messages.at.Start:messages.at.End]
 	case input.holds == elementItem:
-		r.Messages = s.messages[input.at.Start:input.at.End]
+		r.Messages = all[input.at.Start:input.at.End]
 	}
 	if !s.assemblePrompt(r, prompt) {
 		s.assemblePrompt(r, input)
 	}
-	r.Parts = s.parts
+}
+
+// within reports whether what is open at that depth, or lies there now, is a
+// container of that context.
+func (s *Scanner) within(depth int, c context) bool {
+	if len(s.stack) == depth {
+		return s.ctx == c
+	}
+	return len(s.stack) > depth && s.stack[depth] == c
+}
+
+// Where a message lies, and its content if that is a list.
+const (
+	itemDepth    = 3 // within nothing, the top-level object and the list
+	contentDepth = itemDepth + 1
+)
+
+// inItem reports whether a message or input item has begun and not ended.
+func (s *Scanner) inItem() bool { return s.within(itemDepth, ctxItem) }
+
+// openText returns what has come of a text that has not ended, or whose part has
+// not.
+func (s *Scanner) openText() (text Part, ok bool) {
+	if s.state != inString {
+		return s.part, s.ctx == ctxPart && s.isText && s.hasText && s.inItem()
+	}
+	switch s.ctx {
+	case ctxTop:
+		ok = s.key == memberPrompt || s.key == memberInput
+	case ctxItem:
+		ok = s.key == memberContent
+	case ctxPart:
+		ok = s.key == memberText && s.isText && s.inItem()
+	}
+	return Part{Kind: PartText, Escaped: s.escaped, Span: Span{uint32(s.tok + 1), uint32(s.pos)}}, ok
+}
+
+// openItem returns what has come of the message that has not ended; its parts end
+// before index end.
+func (s *Scanner) openItem(end uint32) Message {
+	m := s.item
+	m.Span.End = uint32(s.pos)
+	switch {
+	case s.within(contentDepth, ctxContent):
+		m.Parts = Range{s.partsAt, end}
+	case end > uint32(len(s.parts)): // the open text is its content
+		m.Parts = Range{uint32(len(s.parts)), end}
+	}
+	return m
 }
 
 // assemblePrompt writes prompt, or input, to r and reports whether it was one.

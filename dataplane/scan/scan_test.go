@@ -351,7 +351,7 @@ func TestScanShrunkBodyPanics(t *testing.T) {
 	_, _ = s.Scan([]byte(`{`), false)
 }
 
-// TestResultBeforeTheEnd looks at what is complete while messages are open.
+// TestResultBeforeTheEnd looks at what has come while messages are open.
 func TestResultBeforeTheEnd(t *testing.T) {
 	body := []byte(`{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text","text":"a"}]},{"role":"user","content":"unfin`)
 	var s Scanner
@@ -359,7 +359,7 @@ func TestResultBeforeTheEnd(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	p := pictureOf(body, s.Result())
-	if p.Model != "m" || len(p.Messages) != 2 || p.Messages[1].Parts[0].Text != "a" {
+	if p.Model != "m" || len(p.Messages) != 3 || p.Messages[1].Parts[0].Text != "a" || p.Messages[2].Parts[0].Text != "unfin" {
 		t.Errorf("found %+v", p)
 	}
 	body = append(body, `ished"}],"messages":null}`...)

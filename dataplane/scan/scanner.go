@@ -120,7 +120,8 @@ func (s *Scanner) Scan(body []byte, final bool) (done bool, err *Error) {
 
 // Result returns what was found so far. Before Scan said done it holds what is
 // complete: values of keys whose value has ended, and the ended messages of a
-// list that is still open. It belongs to s and is valid until the next Scan,
+// list that is still open; behind them what has come of the next one, and of a
+// prompt, as if it ended there. It belongs to s and is valid until the next Scan,
 // Result or Reset.
 func (s *Scanner) Result() *Result {
 	s.assemble(&s.res)
