@@ -23,9 +23,9 @@ func newAnswers(model string) answers {
 	a.of[routeChat] = answer("200 OK", "application/json", chatBody())
 	a.of[routeRender] = a.of[routeChat]
 	a.of[routeFiles] = answer("200 OK", "application/json", filesBody())
-	a.of[routeModels] = answer("200 OK", "application/json", modelsBody(model))
+	a.of[routeModels] = answer("200 OK", "application/json", ModelsBody(model, maxModelLen))
 	a.of[routeHealth] = answer("200 OK", "", "")
-	a.of[routeMetrics] = answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", metricsBody(model))
+	a.of[routeMetrics] = answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", MetricsBody(model))
 	a.of[routeVersion] = answer("200 OK", "application/json", `{"version":"0.32.0"}`)
 	return a
 }
@@ -84,14 +84,15 @@ func tokensAnswer(ids []uint32, err error) []byte {
 	return answer("200 OK", "application/json", string(text))
 }
 
-// modelsBody has the shape of vLLM's GET /v1/models.
-func modelsBody(model string) string {
+// ModelsBody is vLLM's answer to GET /v1/models: one model, and the most tokens
+// that it takes.
+func ModelsBody(model string, maxModelLen int) string {
 	return fmt.Sprintf(`{"object":"list","data":[{"id":%q,"object":"model","created":1760000000,"owned_by":"vllm",`+
 		`"root":%q,"parent":null,"max_model_len":%d,"permission":[]}]}`, model, model, maxModelLen)
 }
 
-// metricsBody has the series that routers read from vLLM, of an idle engine.
-func metricsBody(model string) string {
+// MetricsBody has the series that routers read from vLLM, of an idle engine.
+func MetricsBody(model string) string {
 	series := []struct{ name, kind, labels, value string }{
 		{"vllm:num_requests_running", "gauge", "", "0.0"},
 		{"vllm:num_requests_waiting", "gauge", "", "0.0"},

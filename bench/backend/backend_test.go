@@ -96,7 +96,7 @@ func TestBodiesAreJSON(t *testing.T) {
 	if n := len(filesBody()); n != BodyBytes {
 		t.Errorf("list of files has %d bytes, want %d", n, BodyBytes)
 	}
-	for _, body := range []string{chatBody(), filesBody(), modelsBody(`a"b`), errorBody("x", 400)} {
+	for _, body := range []string{chatBody(), filesBody(), ModelsBody(`a"b`, 1), errorBody("x", 400)} {
 		if !json.Valid([]byte(body)) {
 			t.Errorf("not JSON: %s", body)
 		}

@@ -3,6 +3,8 @@ package backend
 import (
 	"bytes"
 	"errors"
+
+	"warmpath/bench/field"
 )
 
 // maxHeadBytes bounds one request head, as the read buffer of a connection
@@ -192,21 +194,21 @@ func (f *framer) head(head []byte) bool {
 		}
 		head = head[end+2:]
 		switch {
-		case equalFold(name, "content-length"):
+		case field.Is(name, "content-length"):
 			if length >= 0 {
 				return false
 			}
-			if length, ok = decimal(value); !ok {
+			if length, ok = field.Decimal(value); !ok {
 				return false
 			}
-		case equalFold(name, "transfer-encoding"):
-			if chunked || !equalFold(value, "chunked") {
+		case field.Is(name, "transfer-encoding"):
+			if chunked || !field.Is(value, "chunked") {
 				return false
 			}
 			chunked = true
-		case equalFold(name, "connection"):
-			f.close = f.close || equalFold(value, "close")
-		case equalFold(name, "host"):
+		case field.Is(name, "connection"):
+			f.close = f.close || field.Is(value, "close")
+		case field.Is(name, "host"):
 			hosts++
 		}
 	}
@@ -303,35 +305,4 @@ func splitField(line []byte) (name, value []byte, ok bool) {
 func alphanumeric(c byte) bool {
 	lower := c | 0x20
 	return c >= '0' && c <= '9' || lower >= 'a' && lower <= 'z'
-}
-
-// equalFold compares ASCII without regard to case; lower is in lower case.
-func equalFold(b []byte, lower string) bool {
-	if len(b) != len(lower) {
-		return false
-	}
-	for i := range b {
-		c := b[i]
-		if c >= 'A' && c <= 'Z' {
-			c |= 0x20
-		}
-		if c != lower[i] {
-			return false
-		}
-	}
-	return true
-}
-
-func decimal(digits []byte) (int64, bool) {
-	if len(digits) == 0 || len(digits) > 12 {
-		return 0, false
-	}
-	n := int64(0)
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = n*10 + int64(c-'0')
-	}
-	return n, true
 }

@@ -3,6 +3,8 @@ package load
 import (
 	"bytes"
 	"errors"
+
+	"warmpath/bench/field"
 )
 
 // maxLineBytes bounds one line of an event stream.
@@ -173,5 +175,5 @@ func number(text []byte) (int64, bool) {
 	for n < len(text) && n < 18 && text[n] >= '0' && text[n] <= '9' {
 		n++
 	}
-	return decimal(text[:n])
+	return field.Decimal(text[:n])
 }

@@ -1,6 +1,10 @@
 package load
 
-import "bytes"
+import (
+	"bytes"
+
+	"warmpath/bench/field"
+)
 
 var (
 	endOfHead = []byte("\r\n\r\n")
@@ -89,21 +93,21 @@ func (r *reader) field(line []byte) bool {
 		return false
 	}
 	switch {
-	case foldEqual(name, "content-length"):
-		length, ok := decimal(value)
+	case field.Is(name, "content-length"):
+		length, ok := field.Decimal(value)
 		if !ok || r.length >= 0 && r.length != length {
 			return false
 		}
 		r.length = length
-	case foldEqual(name, "transfer-encoding"):
-		if r.chunked || !foldEqual(value, "chunked") {
+	case field.Is(name, "transfer-encoding"):
+		if r.chunked || !field.Is(value, "chunked") {
 			return false
 		}
 		r.chunked = true
-	case foldEqual(name, "connection"):
+	case field.Is(name, "connection"):
 		r.options(value)
-	case foldEqual(name, "content-type"):
-		r.sse = len(value) >= len(eventType) && foldEqual(value[:len(eventType)], string(eventType))
+	case field.Is(name, "content-type"):
+		r.sse = len(value) >= len(eventType) && field.Is(value[:len(eventType)], string(eventType))
 	}
 	return true
 }
@@ -118,8 +122,8 @@ func (r *reader) options(value []byte) {
 			value = nil
 		}
 		option = bytes.Trim(option, " \t")
-		r.closes = r.closes || foldEqual(option, "close")
-		r.keepAlive = r.keepAlive || foldEqual(option, "keep-alive")
+		r.closes = r.closes || field.Is(option, "close")
+		r.keepAlive = r.keepAlive || field.Is(option, "keep-alive")
 	}
 }
 
@@ -130,34 +134,4 @@ func valueBytes(value []byte) bool {
 		}
 	}
 	return true
-}
-
-// foldEqual compares ASCII without regard to case; lower is in lower case.
-func foldEqual(b []byte, lower string) bool {
-	if len(b) != len(lower) {
-		return false
-	}
-	for i, c := range b {
-		if c >= 'A' && c <= 'Z' {
-			c |= 0x20
-		}
-		if c != lower[i] {
-			return false
-		}
-	}
-	return true
-}
-
-func decimal(digits []byte) (int64, bool) {
-	if len(digits) == 0 || len(digits) > 18 {
-		return 0, false
-	}
-	n := int64(0)
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = n*10 + int64(c-'0')
-	}
-	return n, true
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -152,7 +153,7 @@ func validHeader(name, value string) bool {
 		}
 	}
 	for _, own := range []string{"host", "content-length", "transfer-encoding", "connection"} {
-		if foldEqual([]byte(name), own) {
+		if strings.EqualFold(name, own) {
 			return false
 		}
 	}

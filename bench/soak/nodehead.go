@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
+
+	"warmpath/bench/backend"
 )
 
 // checkHead compares the head that a node got with the one that the client sent,
@@ -65,9 +66,9 @@ func (c *nodeConn) serveControl(h *head) bool {
 		status, text = "404 Not Found", `{"detail":"Not Found"}`
 	case path == "/health":
 	case path == "/v1/models":
-		text = `{"object":"list","data":[{"id":"` + modelName + `","object":"model","created":1760000000,"owned_by":"vllm","root":"` + modelName + `","parent":null,"max_model_len":8388608,"permission":[]}]}`
+		text = backend.ModelsBody(modelName, maxModelLen)
 	case path == "/metrics":
-		kindOf, text = "text/plain; version=0.0.4; charset=utf-8", metrics()
+		kindOf, text = "text/plain; version=0.0.4; charset=utf-8", backend.MetricsBody(modelName)
 	case path == "/version":
 		text = `{"version":"0.32.0"}`
 	default:
@@ -80,22 +81,4 @@ func (c *nodeConn) serveControl(h *head) bool {
 	}
 	_, err = c.c.Write(b)
 	return err == nil
-}
-
-// metrics are of an idle engine.
-func metrics() string {
-	var b strings.Builder
-	for _, s := range []struct{ name, kind, labels, value string }{
-		{"vllm:num_requests_running", "gauge", "", "0.0"},
-		{"vllm:num_requests_waiting", "gauge", "", "0.0"},
-		{"vllm:kv_cache_usage_perc", "gauge", "", "0.0"},
-		{"vllm:prefix_cache_queries_total", "counter", "", "0.0"},
-		{"vllm:prefix_cache_hits_total", "counter", "", "0.0"},
-		{"vllm:prompt_tokens_total", "counter", "", "0.0"},
-		{"vllm:generation_tokens_total", "counter", "", "0.0"},
-		{"vllm:cache_config_info", "gauge", `block_size="16",num_gpu_blocks="32768",enable_prefix_caching="True",`, "1.0"},
-	} {
-		fmt.Fprintf(&b, "# TYPE %s %s\n%s{%sengine=\"0\",model_name=%s} %s\n", s.name, s.kind, s.name, s.labels, strconv.Quote(modelName), s.value)
-	}
-	return b.String()
 }

@@ -147,6 +147,8 @@ const (
 
 const (
 	modelName = "soak"
+	// maxModelLen is more tokens than the largest body can have.
+	maxModelLen = 8 << 20
 	// windowBytes is limits.routing_window, retryBytes limits.retry_body_bytes:
 	// both at their default. bodyBytes is limits.body_bytes.
 	windowBytes = 1 << 20
