@@ -18,7 +18,7 @@ RESULTS  ?= bench/results/proxy.jsonl
 RUNS     ?= 5
 DURATION ?= 3s
 
-.PHONY: help build build-hf run test lint fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-peers bench-index bench-tokens bench-storm soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
+.PHONY: help build build-hf run test lint fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-peers profile bench-index bench-tokens bench-storm soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -94,6 +94,9 @@ bench-peers: DURATION = 2s
 bench-peers: build ## every proxy that can be had beside warmpath: bodies, streams, latency; table and plots (needs two quiet cores, about 25 minutes); RUNS, DURATION
 	scripts/peers.sh
 	RUNS=$(RUNS) DURATION=$(DURATION) scripts/peers.sh --measure
+
+profile: build ## where the router's time goes, and nginx's, by size of the body (needs perf, nginx and two quiet cores, 2 minutes)
+	scripts/profile.sh | tee bench/results/profile.txt
 
 bench-index: build ## the prefix index: memory, stores, matches; then beside llm-d's (compiles for minutes the first time)
 	bin/warmbench index | tee bench/results/index.jsonl
