@@ -3,7 +3,6 @@ package dataplane
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"sync"
@@ -43,11 +42,7 @@ func (a *acceptor) init(d *Dataplane) error {
 	a.d = d
 	a.quit, a.ended = make(chan struct{}), make(chan struct{})
 	a.short.init(d.opt.Log, acceptHealed, "cannot accept connections; they wait in the kernel's queue until this heals", "accepting connections again")
-	ln, ok := d.opt.Listener.(*net.TCPListener)
-	if !ok {
-		return fmt.Errorf("listen: cannot serve on a %T, only on TCP", d.opt.Listener)
-	}
-	file, err := ln.File() // the listener itself cannot be waited for without making net.Conns
+	file, err := d.opt.Listener.File() // the listener itself cannot be waited for without making net.Conns
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

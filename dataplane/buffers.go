@@ -10,8 +10,8 @@ type buffers struct {
 	bytes int // of all that are free
 }
 
-// A class is a quarter of the way from one power of two to the next, so that a
-// buffer is at most a quarter larger than what was asked for.
+// From the least class on, a class is a quarter of the way from one power of two to
+// the next, so that a buffer is at most a quarter larger than what was asked for.
 const (
 	leastBufferBits = 10
 	mostBufferBits  = 20
@@ -33,32 +33,49 @@ func bufferClass(bytes int64) (class int, size int64) {
 	return 4*(power-leastBufferBits) + int(n) + 1, 1<<power + (n+1)*quarter
 }
 
-// take returns an empty buffer for that many bytes, or for least bytes where
-// none of the larger is free.
+// take returns an empty buffer for that many bytes; for least bytes, which are no
+// more, where none of the larger is free.
 func (b *buffers) take(bytes, least int64) []byte {
-	class, _ := bufferClass(bytes)
-	if class >= 0 {
-		if n := len(b.free[class]); n > 0 {
-			buffer := b.free[class][n-1]
-			b.free[class][n-1] = nil
-			b.free[class] = b.free[class][:n-1]
-			b.bytes -= cap(buffer)
-			return buffer
+	for _, n := range [...]int64{bytes, least} {
+		if class, _ := bufferClass(n); class >= 0 && len(b.free[class]) > 0 {
+			return b.pop(class)
 		}
 	}
-	if least < bytes {
-		return b.take(least, least)
-	}
-	_, size := bufferClass(bytes)
+	_, size := bufferClass(least)
 	return make([]byte, 0, size)
 }
 
-// give keeps a buffer that nobody uses any more, within bounds. It may be nil.
+func (b *buffers) pop(class int) []byte {
+	last := len(b.free[class]) - 1
+	buffer := b.free[class][last]
+	b.free[class][last] = nil
+	b.free[class] = b.free[class][:last]
+	b.bytes -= cap(buffer)
+	return buffer
+}
+
+// give keeps a buffer that nobody uses any more. It may be nil. Where too much is
+// free already, buffers of the lengths that have most of it go for it: what a load
+// that has passed left behind does not stay in the way of another.
 func (b *buffers) give(buffer []byte) {
 	class, size := bufferClass(int64(cap(buffer)))
-	if class < 0 || size != int64(cap(buffer)) || b.bytes+cap(buffer) > keptBodiesBytes {
+	if class < 0 || size != int64(cap(buffer)) {
 		return
+	}
+	for b.bytes+cap(buffer) > keptBodiesBytes {
+		b.pop(b.fullest())
 	}
 	b.bytes += cap(buffer)
 	b.free[class] = append(b.free[class], buffer[:0])
+}
+
+// fullest returns the class whose free buffers have most bytes.
+func (b *buffers) fullest() (class int) {
+	most := 0
+	for i, free := range b.free {
+		if len(free) > 0 && len(free)*cap(free[0]) > most {
+			class, most = i, len(free)*cap(free[0])
+		}
+	}
+	return class
 }

@@ -1,6 +1,10 @@
 package dataplane
 
-import "testing"
+import (
+	"testing"
+
+	"warmpath/dataplane/wire"
+)
 
 // TestBufferClasses: each length has the least class that holds it, no more than a
 // quarter too large, and each class is the one of its own length.
@@ -52,13 +56,40 @@ func TestBuffersTakeAndGive(t *testing.T) {
 	}
 }
 
-// TestBuffersBound: what is free stays within its bound.
+// TestBuffersBound: what is free stays within its bound, and a load that has passed
+// does not stay in the way of another.
 func TestBuffersBound(t *testing.T) {
 	var b buffers
 	for range keptBodiesBytes/keptBodyBytes + 3 {
 		b.give(make([]byte, keptBodyBytes))
+		if b.bytes > keptBodiesBytes {
+			t.Fatalf("%d bytes are free, at most %d are allowed", b.bytes, keptBodiesBytes)
+		}
 	}
-	if b.bytes != keptBodiesBytes {
-		t.Errorf("%d bytes are free, at most %d are allowed", b.bytes, keptBodiesBytes)
+	small := b.take(4096, 4096)
+	b.give(small)
+	if got := b.take(4096, 4096); &got[:1][0] != &small[:1][0] {
+		t.Error("large buffers that nobody needs keep a small one out")
+	}
+	if n := keptBodiesBytes - b.bytes; n != keptBodyBytes {
+		t.Errorf("%d bytes went for 4096", n)
+	}
+}
+
+// TestBodiesGrowInProportion: a body of unknown length that comes byte by byte is
+// copied a few times over, not once a byte.
+func TestBodiesGrowInProportion(t *testing.T) {
+	var l loop
+	x := &exchange{}
+	x.req.Body = wire.BodyChunked
+	grown, at := 0, (*byte)(nil)
+	for range 5 << 20 {
+		l.keepBody(x, []byte{'x'})
+		if now := &x.data[0]; now != at {
+			grown, at = grown+1, now
+		}
+	}
+	if len(x.data) != 5<<20 || grown > 50 {
+		t.Errorf("%d bytes, moved %d times", len(x.data), grown)
 	}
 }

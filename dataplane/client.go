@@ -324,7 +324,7 @@ func (l *loop) bodyRoom(x *exchange) []byte {
 	have := len(x.data)
 	left := x.req.ContentLength - x.come
 	if have == cap(x.data) {
-		l.growBody(x, x.wanted(have), x.believed(have))
+		l.growBody(x, have+1)
 	}
 	return x.data[have:][:min(int64(cap(x.data)-have), left, bodyReadBytes)]
 }

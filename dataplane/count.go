@@ -154,7 +154,8 @@ func (l *loop) firstEvent(x *exchange) {
 	}
 	after := seconds(x.firstEventNs - x.sentNs)
 	t.FirstEvent.Observe(after)
-	if uncached := int64(x.polReq.PromptTokens) - x.matched(x.node.Slot); x.alone && uncached >= learnTokensMin {
+	uncached := int64(x.polReq.PromptTokens) - x.matched(x.node.Slot)
+	if x.alone && !x.passing && uncached >= learnTokensMin { // of a body passed on, neither length nor time is the node's
 		t.PrefillTokens += uint64(uncached)
 		t.PrefillSeconds += after
 	}

@@ -18,8 +18,8 @@ import (
 
 // Options are fixed for the life of a Dataplane.
 type Options struct {
-	Listener  net.Listener // where clients connect, a *net.TCPListener; closed by Drain or Stop
-	Loops     int          // event loops; 0 = one a CPU
+	Listener  *net.TCPListener // where clients connect; closed by Drain or Stop
+	Loops     int              // event loops; 0 = one a CPU
 	Fleet     *fleet.Holder
 	Index     *index.Index
 	Settings  *Settings

@@ -20,7 +20,7 @@ const (
 // identifyExactly finds the prompt's token units and who holds them, if that
 // can be known for this model and this class of request.
 func (l *loop) identifyExactly(x *exchange) identifying {
-	id := x.ident
+	id, spentNs := x.ident, 0
 	if id == nil {
 		m := l.exactModel(x)
 		if m == nil || x.late {
@@ -28,7 +28,11 @@ func (l *loop) identifyExactly(x *exchange) identifying {
 		}
 		id = l.newIdentity(x, m)
 		id.match(l.d.opt.Index, &l.view)
-		if !id.recall() && (m.Slow || x.heavy()) {
+		recalled := false
+		if !l.view.named[x.model] { // else its first ids may be asked for
+			spentNs, recalled = id.recall()
+		}
+		if !recalled && (m.Slow || x.heavy()) {
 			return l.handOr(x, jobMatch)
 		}
 	}
@@ -40,7 +44,7 @@ func (l *loop) identifyExactly(x *exchange) identifying {
 		}
 		id.match(l.d.opt.Index, &l.view)
 	}
-	x.spentNs = id.advance(turnNs, false)
+	x.spentNs = spentNs + id.advance(turnNs-spentNs, false)
 	if !id.matched {
 		return l.handOr(x, jobMatch)
 	}
@@ -285,9 +289,8 @@ func (l *loop) settle(x *exchange) {
 	l.dropBody(x)
 }
 
-// Bodies of up to keptEvidenceBytes are kept until their answer's end, as the
-// exchange's own memory is; larger ones only as evidence, within
-// maxEvidenceBytes a loop.
+// Bodies of up to keptEvidenceBytes are kept until their answer's end; larger ones
+// only as evidence, within maxEvidenceBytes a loop.
 const (
 	keptEvidenceBytes = 16 << 10
 	maxEvidenceBytes  = 32 << 20

@@ -32,7 +32,6 @@ const maxTries = 8 // how many tries a record and an exchange can name
 // memory stands in front; all else is in flow and forgotten at once.
 type exchange struct {
 	head     []byte // the request's head; spans of req point into it
-	data     []byte // its body, de-chunked
 	req      wire.Request
 	scanner  scan.Scanner
 	chain    prefix.TextChain
@@ -48,8 +47,9 @@ type exchange struct {
 type flow struct {
 	client   *client
 	set      *Settings
-	come     int64 // bytes of the body, de-chunked
-	budgeted int   // bytes of its memory that count against the budget
+	data     []byte // its body, de-chunked: one of the loop's buffers
+	come     int64  // bytes of the body, de-chunked
+	budgeted int    // bytes of its memory that count against the budget
 	upload
 	requestNs int64 // longest the request may take; 0 = no limit
 	class     class
@@ -161,7 +161,6 @@ func (l *loop) freeExchange(x *exchange) {
 		x.data, x.scanner = nil, scan.Scanner{}
 	}
 	l.buffers.give(x.data)
-	x.data = nil
 	if len(l.idle) >= maxIdleExchanges {
 		return
 	}
@@ -179,20 +178,21 @@ func (l *loop) freeExchange(x *exchange) {
 // keepBody appends body bytes to the request's own buffer.
 func (l *loop) keepBody(x *exchange, b []byte) {
 	if need := len(x.data) + len(b); need > cap(x.data) {
-		if x.req.Body == wire.BodyLength {
-			l.growBody(x, x.wanted(need), max(x.believed(need), int64(need)))
-		} else {
-			l.growBody(x, int64(max(need, 2*cap(x.data))), int64(need))
-		}
+		l.growBody(x, need)
 	}
 	x.data = append(x.data, b...)
 	x.come += int64(len(b))
 }
 
-// growBody gives x's body room for so many bytes, or for least where there is no
-// such buffer.
-func (l *loop) growBody(x *exchange, bytes, least int64) {
+// growBody gives x's body room for at least so many bytes: as many as it will have,
+// where that is known and believed, else more by a share of what it has, so that
+// growing takes time in proportion to its length.
+func (l *loop) growBody(x *exchange, need int) {
 	old := x.data
+	bytes, least := int64(max(need, 2*cap(old))), int64(max(need, cap(old)+cap(old)/4))
+	if x.req.Body == wire.BodyLength {
+		bytes, least = x.wanted(need), x.believed(need)
+	}
 	x.data = append(l.buffers.take(bytes, least), old...)
 	if x.conn == nil || x.conn.Lent() == 0 {
 		l.buffers.give(old)

@@ -233,7 +233,7 @@ func start(t testing.TB, s setup, nodes ...*node) *router {
 	if !s.noModels {
 		r.publish(r.nodes...)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}

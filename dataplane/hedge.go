@@ -61,9 +61,9 @@ func (l *loop) hedge(x *exchange) {
 // in any free list, as what it holds is x's.
 func (x *exchange) double() *exchange {
 	return &exchange{
-		head: x.head, data: x.data, req: x.req, decision: x.decision,
+		head: x.head, req: x.req, decision: x.decision,
 		flow: flow{
-			client: x.client, set: x.set, id: x.id, idLen: x.idLen,
+			client: x.client, set: x.set, data: x.data, id: x.id, idLen: x.idLen,
 			snap: x.snap, found: x.found, model: x.model, polReq: x.polReq, exact: x.exact,
 			tries: x.tries, hedged: true,
 		},

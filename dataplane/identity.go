@@ -68,10 +68,10 @@ const (
 )
 
 // recall takes what is remembered of the very same request. It reports whether
-// that is all there is to find out of its tokens.
-func (id *identity) recall() bool {
-	id.verdict, id.begun = id.walk.Recall(id.form, id.body)
-	return id.begun
+// that is all there is to find out of its tokens, and what it cost.
+func (id *identity) recall() (spentNs int, known bool) {
+	id.verdict, id.begun = id.walk.Recall(id.form, id.body, &id.found)
+	return id.verdict.CostNs, id.begun
 }
 
 // advance goes on until it is known who holds how much, or until about

@@ -66,6 +66,7 @@ type view struct {
 	models *ExactModels
 	exact  []*prompt.Model // by model of snap; nil = its tokens are not known
 	proved []uint32        // by model of snap: classes that are exact at some node of it, as bits
+	named  []bool          // by model of snap: some node of it has a reporter that names prompts by their ids
 }
 
 // matchScratch is the input of one decision. Slices have a place a slot.
@@ -129,17 +130,20 @@ func (l *loop) refresh() *view {
 func (v *view) refreshExact() {
 	v.exact = resize(v.exact, len(v.snap.Models))
 	v.proved = resize(v.proved, len(v.snap.Models))
+	v.named = resize(v.named, len(v.snap.Models))
 	for i := range v.snap.Models {
 		m := &v.snap.Models[i]
 		name := m.Name
 		if m.Base != "" {
 			name = m.Base
 		}
-		if v.exact[i], v.proved[i] = v.models.of(name), 0; v.exact[i] == nil {
+		v.proved[i], v.named[i] = 0, false
+		if v.exact[i] = v.models.of(name); v.exact[i] == nil {
 			v.exact[i] = v.models.of(m.ChainName())
 		}
 		for _, slot := range m.Slots {
 			v.proved[i] |= v.snap.Nodes[slot].Exact
+			v.named[i] = v.named[i] || v.snap.Nodes[slot].HashScheme != ""
 		}
 		if v.exact[i] != nil && v.exact[i].UnitTokens != m.UnitTokens {
 			v.exact[i] = nil // its units are being made anew

@@ -60,7 +60,7 @@ func (l *loop) memory(set *Settings) shortage {
 // countBody brings what is counted of x's body up to date.
 func (l *loop) countBody(x *exchange) {
 	now := 0
-	if x.come > joinBytes { // else it may have a large buffer of another's
+	if cap(x.data) > joinBytes {
 		now = cap(x.data)
 	}
 	if now != x.budgeted {

@@ -100,7 +100,7 @@ const maxReporterTokens = 32 << 10
 // prompt, nil where there is none or where a salt makes its name another.
 func (l *loop) reporterIDs(x *exchange) []uint32 {
 	n := x.node
-	if n.HashScheme == "" || x.exact < ExactPrefix || x.found.CacheSalt.Len() > 0 || x.ident.out {
+	if n.HashScheme == "" || x.exact < ExactPrefix || x.found.CacheSalt.Len() > 0 || x.ident.out || x.ident.walk.Recalled() {
 		return nil
 	}
 	most := n.PrefixTokens

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	overlaySlots = 1 << 14 // units; direct-mapped, a collision forgets the older one
+	overlaySlots = 1 << 15 // units; direct-mapped, a collision forgets the older one
 	recentSlots  = 1 << 10
 	recentNs     = int64(1e9) // the resolution of "recently used" that the index needs
 )
@@ -45,8 +45,8 @@ func (o *overlay) seen(last prefix.Hash, slot int, gen uint32, nowNs int64) bool
 
 // overlayUnits bounds what is remembered of one note, and looked at for one
 // prompt: both are the work of a loop's turn. A longer prompt is found by what
-// the index has of it, a millisecond later.
-const overlayUnits = overlaySlots / 4
+// the index has of it, milliseconds later.
+const overlayUnits = overlaySlots / 8
 
 // add remembers the first units of a note that was just put into ring.
 func (o *overlay) add(ring *NoteRing, chain []prefix.Hash, slot int) {

@@ -182,11 +182,19 @@ const partTokens = 512
 // to judge.
 const fewBytesPerToken = 16
 
-// promptTokens estimates the prompt's length, and the least it can be. Given
-// ids are counted. Of several prompts in one body each has to fit by itself.
+// promptTokens estimates the prompt's length, and the least it can be. Where the
+// body has come to the middle of a text, or of ids, its rest is taken for more of
+// them. Given ids are counted. Of several prompts in one body each has to fit by itself.
 func (x *exchange) promptTokens() (tokens, least int) {
+	yetToCome := int64(0)
+	if x.uploading() {
+		yetToCome = max(x.req.ContentLength-x.come, 0)
+	}
 	if n := len(x.found.Tokens); n > 0 {
-		return n, n
+		return n + int(int64(n)*yetToCome/max(x.come, 1)), n
+	}
+	if !x.found.Open {
+		yetToCome = 0
 	}
 	text, others, longest := x.found.Tools.Len(), 0, 0
 	for _, p := range x.found.Parts {
@@ -200,9 +208,7 @@ func (x *exchange) promptTokens() (tokens, least int) {
 	if x.found.PromptKind != scan.PromptTexts {
 		longest = text
 	}
-	if x.uploading() { // what has yet to come is taken for text, of no known least
-		text += int(max(x.req.ContentLength-x.come, 0))
-	}
+	text += int(yetToCome) // of no known least
 	return (text+bytesPerToken-1)/bytesPerToken + others*partTokens, longest/fewBytesPerToken + 1
 }
 

@@ -44,11 +44,11 @@ func (s *spoken) count(text string) int {
 // there go on, and when it listens again others are served.
 func TestAcceptFailsAndRecovers(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := ln.(*net.TCPListener).SyscallConn()
+	raw, err := ln.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

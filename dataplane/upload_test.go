@@ -146,6 +146,26 @@ func TestALongBodyFindsItsBeginning(t *testing.T) {
 	}
 }
 
+// TestALongImageIsNoText: what has yet to come of an image says nothing about the
+// prompt's length.
+func TestALongImageIsNoText(t *testing.T) {
+	body := `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"what is it?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,` +
+		strings.Repeat("QUJD", 75_000) + `"}}]}]}`
+	a, begun := partly(t, "a")
+	r := start(t, setup{set: window}, a)
+	cl := r.dial()
+	cl.send(postHead("image", lengthOf(body)) + body[:100_000])
+	arrives(t, begun)
+	cl.send(body[100_000:])
+	if got := cl.answer("POST"); got.StatusCode != 200 {
+		t.Fatalf("got %d %s", got.StatusCode, got.body)
+	}
+	if rec := r.record("image"); rec.PromptTokens > 1000 {
+		t.Errorf("the prompt is taken to have %d tokens", rec.PromptTokens)
+	}
+	r.settled()
+}
+
 // TestWhatARuleNeedsIsWaitedFor: a body that has not named its model, or under
 // session its session, is not decided on.
 func TestWhatARuleNeedsIsWaitedFor(t *testing.T) {

@@ -15,7 +15,7 @@ const (
 	batchNotes   = 256                    // notes of one ring before the next ring's turn
 	sweepUnits   = 4096                   // units looked at between two batches while something is to be swept
 	awakeFor     = 20 * time.Millisecond  // polling goes on so long after the last note
-	pollEvery    = 4 * time.Millisecond   // meanwhile; to wake more often costs a busy loop more than its overlay does
+	pollEvery    = 2 * time.Millisecond   // meanwhile: more often costs a busy loop time, less often it fills its overlay
 	expireEvery  = 100 * time.Millisecond // a slice of the walk over aged entries
 	commandQueue = 4 * fleet.MaxSlots     // a command and an answer a slot, and room
 	workQueue    = 1024                   // pieces of work by others; who finds it full comes again

@@ -18,6 +18,9 @@ const (
 	keyTextChars  = 512 // of a prompt, or of a user message that stands alone
 	keyTokens     = 128 // of a prompt given as token ids
 	scratchLength = keyTextChars*utf8.UTFMax + utf8.UTFMax
+	// keyTextEscaped is how many raw bytes of a text have all characters of a key:
+	// a character is two escapes of six bytes at most.
+	keyTextEscaped = 12 * keyTextChars
 )
 
 // Scratch is the memory that AffinityKey and SystemKey work in. Its zero value
@@ -49,6 +52,9 @@ type Scratch struct {
 func AffinityKey(dst *Scratch, model, body []byte, r *scan.Result) uint64 {
 	text := dst.text[:0]
 	system, user := systemParts(body, r), userParts(body, r)
+	if r.Open && r.Parts[len(r.Parts)-1].Span.Len() < keyTextEscaped {
+		system, user = ended(r, system), ended(r, user)
+	}
 	switch {
 	case len(system) > 0 || len(r.Messages) > 0:
 		text = appendText(text, body, system, keyPartChars)
@@ -97,7 +103,7 @@ func SystemKey(dst *Scratch, model, body []byte, r *scan.Result) uint64 {
 	d.Reset()
 	d.Write(model)
 	d.Write([]byte{':'})
-	if dst.digestText(body, systemParts(body, r)) {
+	if dst.digestText(body, ended(r, systemParts(body, r))) {
 		return nonZero(d.Sum64())
 	}
 	text := appendText(dst.text[:0], body, userParts(body, r), keyTextChars)
@@ -109,6 +115,15 @@ func SystemKey(dst *Scratch, model, body []byte, r *scan.Result) uint64 {
 	}
 	d.Write(text)
 	return nonZero(d.Sum64())
+}
+
+// ended leaves out the part that has not: how much of it has come is chance, and a
+// key must not depend on that. The Result's last part alone can be one.
+func ended(r *scan.Result, parts []scan.Part) []scan.Part {
+	if n := len(parts); r.Open && n > 0 && parts[n-1] == r.Parts[len(r.Parts)-1] {
+		return parts[:n-1]
+	}
+	return parts
 }
 
 // systemParts returns the parts of the text that sets the conversation's

@@ -152,3 +152,40 @@ func BenchmarkSystemKey64K(b *testing.B) {
 		SystemKey(&scratch, model, raw, r)
 	}
 }
+
+// TestKeysOfOpenTexts: a key does not depend on how much of a text has come.
+func TestKeysOfOpenTexts(t *testing.T) {
+	const system = `{"model":"m","messages":[{"role":"system","content":"be brief"}`
+	user := `,{"role":"user","content":"` + strings.Repeat("é and so on ", 2000)
+	var whole scan.Scanner
+	body := []byte(system + user + `"}]}`)
+	if _, err := whole.Scan(body, true); err != nil {
+		t.Fatal(err)
+	}
+	var s Scratch
+	want := AffinityKey(&s, []byte("m"), body, whole.Result())
+	alone := []byte(system + `]}`)
+	var first scan.Scanner
+	if _, err := first.Scan(alone, true); err != nil {
+		t.Fatal(err)
+	}
+	early := AffinityKey(&s, []byte("m"), alone, first.Result())
+	for _, cut := range []int{len(system) + 30, len(system) + 600, len(system) + 5000, len(system) + 7000, len(body) - 10} {
+		var part scan.Scanner
+		if _, err := part.Scan(body[:cut], false); err != nil {
+			t.Fatal(err)
+		}
+		got := AffinityKey(&s, []byte("m"), body[:cut], part.Result())
+		if cut-len(system) < keyTextEscaped && got != early || cut-len(system) > keyTextEscaped+50 && got != want {
+			t.Errorf("with %d bytes of its user's message the key is %x; whole it is %x, without it %x", cut-len(system), got, want, early)
+		}
+	}
+	open := []byte(`{"messages":[{"role":"system","content":"be br`)
+	var part scan.Scanner
+	if _, err := part.Scan(open, false); err != nil {
+		t.Fatal(err)
+	}
+	if key := SystemKey(&s, nil, open, part.Result()); key != 0 {
+		t.Errorf("half of a system message has the key %x", key)
+	}
+}

@@ -21,8 +21,10 @@
 //
 // What was seen before is not looked at again. A chunk's ids are kept under a
 // 128-bit hash of its raw, still escaped bytes; the units of a whole prefix under
-// a hash of all chunks up to the last border of a message. Both memos are shared
-// by all loops, are read without a lock, and are bounded in bytes (memo.go).
+// a hash of all chunks up to the last border of a message; those of a whole request
+// under a hash of its body, so that the same request need not even be rendered
+// again. The memos are shared by all loops, are read without a lock, and are bounded
+// in bytes (memo.go).
 //
 // The package does no I/O, reads no clock and allocates nothing for prompts that
 // were seen before. A Walk is used by one goroutine at a time.

@@ -3,12 +3,14 @@ package prompt
 import (
 	"github.com/zeebo/xxh3"
 
-	"warmpath/dataplane/chat"
 	"warmpath/dataplane/prefix"
+	"warmpath/dataplane/scan"
 )
 
-// costHashBytesNs64 is what hashing 64 bytes of a body takes, in nanoseconds.
-const costHashBytesNs64 = 4
+const (
+	costHashBytesNs64 = 4       // 64 bytes of a body hashed
+	recallBytes       = 1 << 20 // what is longer is a worker's anyway, and seldom comes again
+)
 
 // knownRequest is what the memo keeps of a whole request.
 type knownRequest struct {
@@ -20,10 +22,11 @@ type knownRequest struct {
 // Recall takes what is remembered of the very same request, byte for byte, as it
 // comes again when several answers are wanted, when it is tried once more, or when
 // many agents begin alike: nothing is read, rendered or cut then. It is called
-// after Start, in place of Begin; if it reports false, Begin follows.
-func (w *Walk) Recall(form Form, body []byte) (v Verdict, known bool) {
-	if w.model.Clock != nil {
-		return v, false // the time is part of the prompt
+// after Start, in place of Begin; if it reports false, Begin follows. found is what
+// package scan found in body.
+func (w *Walk) Recall(form Form, body []byte, found *scan.Result) (v Verdict, known bool) {
+	if w.model.Clock != nil || len(body) > recallBytes || !mayBeWhole(found) {
+		return v, false // the time is part of the prompt, or it is never known whole
 	}
 	w.key = xxh3.Hash128Seed(body, w.model.own^uint64(w.root)+uint64(form))
 	w.keyed = true
@@ -33,7 +36,7 @@ func (w *Walk) Recall(form Form, body []byte) (v Verdict, known bool) {
 		return v, false
 	}
 	w.model.Memo.requests.count(1, 0)
-	w.form, w.body, w.recalled = form, body, true
+	w.recalled = true
 	w.units = append(w.units[:0], k.units...)
 	w.tokens, w.complete = k.tokens, true
 	v = k.verdict
@@ -41,10 +44,16 @@ func (w *Walk) Recall(form Form, body []byte) (v Verdict, known bool) {
 	return v, true
 }
 
-// remember keeps a request whose prompt was taken whole. units are the memo's.
-func (w *Walk) remember(units []prefix.Hash) {
-	if !w.keyed || w.verdict.Level != chat.LevelExact {
-		return
+// Recalled reports whether the prompt was recalled.
+func (w *Walk) Recalled() bool { return w.recalled }
+
+// mayBeWhole reports whether a prompt has neither given ids, which cost nothing to
+// walk, nor media, which end what can be known of it.
+func mayBeWhole(found *scan.Result) bool {
+	for i := range found.Parts {
+		if found.Parts[i].Kind != scan.PartText {
+			return false
+		}
 	}
-	w.model.Memo.requests.put(w.key, knownRequest{units, w.tokens, w.verdict}, int64(8*len(units)))
+	return len(found.Tokens) == 0
 }

@@ -64,8 +64,6 @@ type Walk struct {
 	key      xxh3.Uint128
 	keyed    bool
 	recalled bool // nothing was rendered
-	form     Form // … of this
-	body     []byte
 }
 
 // border is the state of a walk at the end of a chunk.
@@ -255,19 +253,27 @@ func (w *Walk) finish() {
 	w.feed(w.after)
 	w.model.Memo.chunks.count(w.hits, w.misses)
 	b := &w.border
-	prefixed := b.chunk >= 0 && !w.found
-	if !prefixed && !w.keyed {
+	prefixed, whole := b.chunk >= 0 && !w.found, w.keyed && w.verdict.Level == chat.LevelExact
+	kept := 0
+	switch {
+	case whole:
+		kept = len(w.units)
+	case prefixed:
+		kept = b.units
+	default:
 		return
 	}
-	units := append(make([]prefix.Hash, 0, len(w.units)), w.units...)
-	w.remember(units)
+	units := append(make([]prefix.Hash, 0, kept), w.units[:kept]...)
+	if whole {
+		w.model.Memo.requests.put(w.key, knownRequest{units, w.tokens, w.verdict}, int64(8*kept))
+	}
 	if prefixed {
 		known := knownPrefix{
 			units:  units[:b.units:b.units],
 			tail:   append(make([]uint32, 0, b.tailed), b.tail[:b.tailed]...),
 			tokens: b.tokens,
 		}
-		w.model.Memo.prefixes.put(w.cutter.chunks[b.chunk].prefix, known, int64(8*len(units)+4*b.tailed))
+		w.model.Memo.prefixes.put(w.cutter.chunks[b.chunk].prefix, known, int64(8*kept+4*b.tailed))
 	}
 }
 
@@ -299,19 +305,13 @@ func (w *Walk) End() (keptBytes int) {
 	w.Machine.Reset()
 	clear(w.Rope.Segments[:cap(w.Rope.Segments)])
 	w.Rope.Reset()
-	w.input, w.before, w.after, w.body = chat.Input{}, nil, nil, nil
+	w.input, w.before, w.after = chat.Input{}, nil, nil
 	return cap(w.units)*8 + cap(w.ids)*4 + cap(w.text) + cap(w.cutter.chunks)*64 + cap(w.Rope.Segments)*32 + w.Machine.Held()
 }
 
-// AppendLeading appends the prompt's first ids, at most so many. found is what
-// package scan found in the body.
+// AppendLeading appends the prompt's first ids, at most so many. found is that
+// of Begin; what was recalled has no ids.
 func (w *Walk) AppendLeading(ids []uint32, found *scan.Result, most int) []uint32 {
-	if w.recalled { // rare: few nodes have reporters that want to hear ids
-		var again Walk
-		again.Start(w.model, w.root)
-		again.Begin(w.form, w.body, found, WholeBudget)
-		return again.AppendLeading(ids, found, most)
-	}
 	if len(w.cutter.chunks) == 0 {
 		return append(ids, found.Tokens[:min(most, len(found.Tokens))]...)
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // closers end a body that is cut within a text, or behind a value, of each kind.
-var closers = []string{`"}]}]}`, `"}]}`, `"}`, `}]}]}`, `]}]}`, `}]}`, `]}`, `}`}
+var closers = []string{`"}}]}]}`, `}}]}]}`, `"}]}]}`, `"}]}`, `"}`, `}]}]}`, `]}]}`, `}]}`, `]}`, `}`}
 
 // TestOpenTexts: what has come of a message or a prompt is what it would be if it
 // ended there.
@@ -19,6 +19,7 @@ func TestOpenTexts(t *testing.T) {
 		`{"input":"a text","model":"m"}`,
 		`{"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"hi there"}]},{"type":"reasoning"}],"model":"m"}`,
 		`{"messages":[{"content":[{"text":"its type comes late","type":"text"}],"role":"user"}],"model":"m"}`,
+		`{"messages":[{"role":"user","content":[{"type":"text","text":"what it is","cache_control":{"type":"ephemeral"},"x":"y"}]}]}`,
 		`{"system":"one text","messages":[{"role":"user","content":"q"}]}`,
 	} {
 		var s Scanner
@@ -28,7 +29,7 @@ func TestOpenTexts(t *testing.T) {
 			}
 			got := pictureOf([]byte(body), s.Result())
 			_, open := s.openText()
-			if s.state == inString && (s.ctx == ctxItem && s.key == memberRole || s.ctx == ctxTop && s.key == memberSystem) || s.ctx == ctxPart && !open {
+			if s.state == inString && (s.ctx == ctxItem && s.key == memberRole || s.ctx == ctxTop && s.key == memberSystem) || s.within(partDepth, ctxPart) && !open {
 				continue // a role, a system text or a part of an unknown type does not count before its end
 			}
 			for _, end := range closers {

@@ -31,28 +31,25 @@ func (s *Scanner) assemble(r *Result) {
 		input = s.list
 	}
 	r.Parts = s.parts
-	all := s.messages
-	if text, ok := s.openText(); ok || s.inItem() {
-		whole := uint32(len(s.parts))
-		if ok { // behind the ended ones, where the next part will lie
-			r.Parts = append(s.parts, text)
-			s.parts = r.Parts[:whole]
+	all, ended := s.messages, uint32(len(s.parts))
+	text, open := s.openText()
+	if open { // behind the ended ones, where the next part will lie
+		r.Open, r.Parts = true, append(s.parts, text)
+		s.parts = r.Parts[:ended]
+	}
+	switch {
+	case s.inItem():
+		all = append(s.messages, s.openItem(uint32(len(r.Parts))))
+		s.messages = all[:len(all)-1]
+		if s.listKey == memberMessages {
+			messages.at.End++
+		} else {
+			input.at.End++
 		}
-		opened := list{holds: elementText, single: true, at: Range{whole, whole + 1}}
-		switch {
-		case s.inItem():
-			all = append(s.messages, s.openItem(uint32(len(r.Parts))))
-			s.messages = all[:len(all)-1]
-			if s.listKey == memberMessages {
-				messages.at.End++
-			} else {
-				input.at.End++
-			}
-		case s.key == memberPrompt:
-			prompt = opened
-		default:
-			input = opened
-		}
+	case open && s.key == memberPrompt:
+		prompt = list{holds: elementText, single: true, at: Range{ended, ended + 1}}
+	case open:
+		input = list{holds: elementText, single: true, at: Range{ended, ended + 1}}
 	}
 	switch {
 	case messages.holds == elementItem:
@@ -78,6 +75,7 @@ func (s *Scanner) within(depth int, c context) bool {
 const (
 	itemDepth    = 3 // within nothing, the top-level object and the list
 	contentDepth = itemDepth + 1
+	partDepth    = contentDepth + 1
 )
 
 // inItem reports whether a message or input item has begun and not ended.
@@ -86,16 +84,17 @@ func (s *Scanner) inItem() bool { return s.within(itemDepth, ctxItem) }
 // openText returns what has come of a text that has not ended, or whose part has
 // not.
 func (s *Scanner) openText() (text Part, ok bool) {
-	if s.state != inString {
-		return s.part, s.ctx == ctxPart && s.isText && s.hasText && s.inItem()
-	}
-	switch s.ctx {
-	case ctxTop:
+	inText := s.state == inString
+	switch {
+	case inText && s.ctx == ctxTop:
 		ok = s.key == memberPrompt || s.key == memberInput
-	case ctxItem:
+	case inText && s.ctx == ctxItem:
 		ok = s.key == memberContent
-	case ctxPart:
-		ok = s.key == memberText && s.isText && s.inItem()
+	case !s.within(partDepth, ctxPart) || !s.isText:
+	case inText && s.ctx == ctxPart && s.key == memberText:
+		ok = true
+	default:
+		return s.part, s.hasText
 	}
 	return Part{Kind: PartText, Escaped: s.escaped, Span: Span{uint32(s.tok + 1), uint32(s.pos)}}, ok
 }

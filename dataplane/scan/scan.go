@@ -36,7 +36,7 @@ type Part struct {
 // Message is one element of messages (or of input, for the Responses API).
 type Message struct {
 	Role  Span // raw string without quotes
-	Span  Span // the whole raw JSON object, braces included
+	Span  Span // the whole raw JSON object, braces included; of one that has not ended, what has come
 	Parts Range
 }
 
@@ -78,4 +78,5 @@ type Result struct {
 	Tokens     []uint32 // token ids of prompt
 
 	Parts []Part // storage of all Ranges
+	Open  bool   // the last of Parts has not ended: more of it, or of its part, may come
 }

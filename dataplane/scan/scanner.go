@@ -121,7 +121,9 @@ func (s *Scanner) Scan(body []byte, final bool) (done bool, err *Error) {
 // Result returns what was found so far. Before Scan said done it holds what is
 // complete: values of keys whose value has ended, and the ended messages of a
 // list that is still open; behind them what has come of the next one, and of a
-// prompt, as if it ended there. It belongs to s and is valid until the next Scan,
+// prompt, as if it ended there. Not included while they are open are a text of
+// system and instructions, one in a list of prompts, and a part whose type is still
+// to come. It belongs to s and is valid until the next Scan,
 // Result or Reset.
 func (s *Scanner) Result() *Result {
 	s.assemble(&s.res)
