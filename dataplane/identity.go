@@ -18,10 +18,11 @@ const (
 	// walkUnits is how many units are made between two looks at the index.
 	walkUnits = 64
 
-	// lookUnits is how many units are looked up between two looks at the clock,
-	// and costLookUnitNs what one takes where the index is in no cache.
+	// lookUnits is how many units are looked up between two looks at the budget,
+	// and costLookUnitNs what one takes at most: they are fetched ahead, so that an
+	// index in no cache is not waited for unit by unit.
 	lookUnits      = 512
-	costLookUnitNs = 100
+	costLookUnitNs = 40
 	// What a loop keeps for the next prompts: so many identities, with so much
 	// memory in all.
 	maxIdleIdentities    = 64

@@ -41,9 +41,10 @@ type outcome struct {
 }
 
 // stale reports whether the request met the end of a connection that it found
-// open.
+// open. One whose client leaves by itself is cut anyway, and may be at a node that
+// has not noticed it yet.
 func (o *outcome) stale(r *request) bool {
-	return o.end == endCut && !o.got && o.reused && len(r.copyTries()) == 0
+	return o.end == endCut && !o.got && o.reused && r.leave == staying && len(r.copyTries()) == 0
 }
 
 func (o *outcome) String() string {
