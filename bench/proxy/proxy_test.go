@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -238,7 +239,13 @@ func TestLoads(t *testing.T) {
 		o := options(t)
 		o.Load, o.SizeBytes, o.Interval, o.Share, o.Subjects = load, 1024, 10*time.Millisecond, 0.1, []string{Direct, "httputil"}
 		var out, log bytes.Buffer
-		if err := Measure(t.Context(), o, &out, &log); err != nil {
+		err := errors.New("not measured")
+		for tries := 3; tries > 0 && err != nil; tries-- { // a peer on a busy machine may fail a request
+			out.Reset()
+			log.Reset()
+			err = Measure(t.Context(), o, &out, &log)
+		}
+		if err != nil {
 			t.Fatalf("%s: %v\n%s", load, err, &log)
 		}
 		var s Summary
