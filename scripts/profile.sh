@@ -18,6 +18,7 @@ for tool in perf nginx; do
 done
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+CGO_ENABLED=0 go build -trimpath -o "$folder/warmpath" ./cmd/warmpath || exit 1 # with its symbols
 
 worker() { # PARENT NAME: the newest descendant that serves
   local child
@@ -37,11 +38,11 @@ record() { # WARMBENCH NAME: samples the proxy of that name as long as it lives
     sleep 0.1
     pid=$(worker "$1" "$2" | tail -1)
   done
-  perf record -q -e cpu-clock -F 2000 -p "$pid" -o "$folder/$2" >/dev/null 2>&1
+  perf record -q -e cpu-clock -F 2000 -p "$pid" -o "$folder/$2.data" >/dev/null 2>&1
 }
 
 shares() { # NAME: kernel and packages, then functions
-  perf report -i "$folder/$1" --stdio -g none --sort symbol 2>/dev/null | awk '
+  perf report -i "$folder/$1.data" --stdio -g none --sort symbol 2>/dev/null | awk '
     /^ *[0-9.]+%/ {
       share = $1; sub("%", "", share)
       where = $2 == "[k]" ? "kernel" : "user"
@@ -70,7 +71,7 @@ for size in $sizes; do
   load=(--size "$size" --concurrency 64)
   [ "$size" = 0 ] && load=(--get)
   [ "$size" -gt 65536 ] && load=(--size "$size" --concurrency 16)
-  bin/warmbench proxy --tries 1 --runs 1 --duration "${duration}s" --peer nginx "${load[@]}" >"$folder/figures" 2>/dev/null &
+  bin/warmbench proxy --warmpath "$folder/warmpath" --tries 1 --runs 1 --duration "${duration}s" --peer nginx "${load[@]}" >"$folder/figures" 2>/dev/null &
   bench=$!
   record "$bench" warmpath &
   record "$bench" nginx &
