@@ -32,7 +32,7 @@
 // empty, and max_completion_tokens before max_tokens.
 //
 // Most bytes of a large body are the insides of strings. On amd64 with
-// AVX2 or AVX-512 they are checked in blocks of 64 bytes (text_amd64.s,
-// text512_amd64.s), quotes, escapes and UTF-8 alike; elsewhere, and with the build
+// AVX2 or AVX-512 they are checked in blocks of 64 bytes (text_amd64.s),
+// quotes, escapes and UTF-8 alike; elsewhere, and with the build
 // tag purego, in plain Go with the same results (text.go).
 package scan
