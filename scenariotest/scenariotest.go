@@ -65,6 +65,36 @@ func RunWith(t *testing.T, pattern string, begin func() Play) {
 	}
 }
 
+// Scene is what the cases of a file are played in, line by line.
+type Scene struct {
+	Line  func(line string) error // plays one line
+	Trace *strings.Builder        // where it writes what comes of it
+}
+
+// RunScenes runs files whose cases are a sequence of lines: "run" is the command
+// of one that begins in a new scene, "more" of one that goes on in that before.
+func RunScenes(t *testing.T, pattern string, begin func() Scene) {
+	t.Helper()
+	RunWith(t, pattern, func() Play {
+		var s Scene
+		return func(t *testing.T, c Case) string {
+			switch {
+			case c.Input[0] == "run":
+				s = begin()
+			case c.Input[0] != "more" || s.Line == nil:
+				t.Fatalf("%s: unknown command %q", c.At, c.Input[0])
+			}
+			s.Trace.Reset()
+			for _, line := range c.Input[1:] {
+				if err := s.Line(line); err != nil {
+					t.Fatalf("%s: %q: %v", c.At, line, err)
+				}
+			}
+			return s.Trace.String()
+		}
+	})
+}
+
 func runFile(t *testing.T, path string, play Play) {
 	t.Helper()
 	text, err := os.ReadFile(path)

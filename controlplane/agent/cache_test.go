@@ -15,25 +15,11 @@ import (
 )
 
 // TestScenarios runs testdata/*.txt: what events make of the live set, and what
-// a flush reports of it. A case is the command "run" or "more" and its input
-// lines, see cacheScene.line.
+// a flush reports of it. See cacheScene.line for the input lines.
 func TestScenarios(t *testing.T) {
-	scenariotest.RunWith(t, "testdata/*.txt", func() scenariotest.Play {
-		var s *cacheScene
-		return func(t *testing.T, c scenariotest.Case) string {
-			if c.Input[0] == "run" {
-				s = &cacheScene{cache: newCache(20), names: map[uint64]string{}}
-			} else if c.Input[0] != "more" || s == nil {
-				t.Fatalf("%s: unknown command %q", c.At, c.Input[0])
-			}
-			s.trace.Reset()
-			for _, line := range c.Input[1:] {
-				if err := s.line(line); err != nil {
-					t.Fatalf("%s: %q: %v", c.At, line, err)
-				}
-			}
-			return s.trace.String()
-		}
+	scenariotest.RunScenes(t, "testdata/*.txt", func() scenariotest.Scene {
+		s := &cacheScene{cache: newCache(20), names: map[uint64]string{}}
+		return scenariotest.Scene{Line: s.line, Trace: &s.trace}
 	})
 }
 

@@ -16,25 +16,11 @@ import (
 	"warmpath/scenariotest"
 )
 
-// TestScenarios runs testdata/*.txt. A case is the command "run" or "more" (which
-// goes on where the case before ended) and its input lines, see scene.line.
+// TestScenarios runs testdata/*.txt; see scene.line for the input lines.
 func TestScenarios(t *testing.T) {
-	scenariotest.RunWith(t, "testdata/*.txt", func() scenariotest.Play {
-		var s *scene
-		return func(t *testing.T, c scenariotest.Case) string {
-			if c.Input[0] == "run" {
-				s = newScene()
-			} else if c.Input[0] != "more" || s == nil {
-				t.Fatalf("%s: unknown command %q", c.At, c.Input[0])
-			}
-			s.trace.Reset()
-			for _, line := range c.Input[1:] {
-				if err := s.line(line); err != nil {
-					t.Fatalf("%s: %q: %v", c.At, line, err)
-				}
-			}
-			return s.trace.String()
-		}
+	scenariotest.RunScenes(t, "testdata/*.txt", func() scenariotest.Scene {
+		s := newScene()
+		return scenariotest.Scene{Line: s.line, Trace: &s.trace}
 	})
 }
 

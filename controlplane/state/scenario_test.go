@@ -17,25 +17,11 @@ import (
 	"warmpath/scenariotest"
 )
 
-// TestScenarios runs testdata/*.txt. A case is the command "run" or "more" (which
-// goes on with the state of the case before) and its input lines, see run.line.
+// TestScenarios runs testdata/*.txt; see run.line for the input lines.
 func TestScenarios(t *testing.T) {
-	scenariotest.RunWith(t, "testdata/*.txt", func() scenariotest.Play {
-		var r *run
-		return func(t *testing.T, c scenariotest.Case) string {
-			if c.Input[0] == "run" {
-				r = newRun()
-			} else if c.Input[0] != "more" || r == nil {
-				t.Fatalf("%s: unknown command %q", c.At, c.Input[0])
-			}
-			r.trace.Reset()
-			for _, line := range c.Input[1:] {
-				if err := r.line(line); err != nil {
-					t.Fatalf("%s: %q: %v", c.At, line, err)
-				}
-			}
-			return r.trace.String()
-		}
+	scenariotest.RunScenes(t, "testdata/*.txt", func() scenariotest.Scene {
+		r := newRun()
+		return scenariotest.Scene{Line: r.line, Trace: &r.trace}
 	})
 }
 
