@@ -93,6 +93,8 @@ func (h *heir) giveUp(t *testing.T, old *ct.Router) {
 	ct.Eventually(t, "the old one goes on", func() bool { return strings.Count(old.Log.String(), goesOn) > before })
 }
 
+// eventfulText configures nodes whose engines report what they hold. more is more
+// text of each node's kv_events.
 func eventfulText(tokens *ct.Tokens, more string, engines ...*eventful) string {
 	text := fmt.Sprintf("models: [{name: m, tokenizer: %q}]\nnodes:\n", tokens.Path)
 	for i, e := range engines {

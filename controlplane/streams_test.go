@@ -73,15 +73,7 @@ type following struct {
 // prompts. more is more text of each node's kv_events.
 func follow(t *testing.T, tokens *ct.Tokens, more string, engines ...*eventful) *following {
 	t.Helper()
-	text := fmt.Sprintf("models: [{name: m, tokenizer: %q}]\nnodes:\n", tokens.Path)
-	for i, e := range engines {
-		replay := ""
-		if e.ReplayEndpoint() != "" {
-			replay = fmt.Sprintf(", replay: %q", e.ReplayEndpoint())
-		}
-		text += fmt.Sprintf("  - {name: %c, url: %q, kv_events: {endpoint: %q%s%s}}\n", 'a'+i, e.server.URL, e.EventsEndpoint(), replay, more)
-	}
-	f := &following{Router: ct.Start(t, text), t: t}
+	f := &following{Router: ct.Start(t, eventfulText(tokens, more, engines...)), t: t}
 	for i, e := range engines {
 		name := string(rune('a' + i))
 		f.WaitServed(t, name, "m")

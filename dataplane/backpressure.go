@@ -14,7 +14,7 @@ func (l *loop) pauseNode(x *exchange) {
 		x.pausedNs = l.now
 		l.pauses++
 		l.slow++
-		x.waiting, x.lookedNs = x.client.conn.Pending()+x.client.conn.Unsent(), l.now
+		x.waiting, x.lookedNs = x.client.conn.Untaken(), l.now
 		l.armExchange(x)
 	}
 }

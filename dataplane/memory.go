@@ -82,18 +82,16 @@ func (l *loop) countClient(c *client) {
 }
 
 // shedHeld gives up a body that was sent, if memory is tight: there will be no
-// other try. It reports whether it did.
-func (l *loop) shedHeld(x *exchange) bool {
+// other try.
+func (l *loop) shedHeld(x *exchange) {
 	least := memoryTight
 	if x.conn != nil && x.conn.Reused() { // its node may have closed it: then this is what goes there again
 		least = memoryShort
 	}
-	if x.budgeted == 0 || l.memory(x.set) < least {
-		return false
+	if x.budgeted != 0 && l.memory(x.set) >= least {
+		l.tally.shed[shedRetry]++
+		l.dropBody(x)
 	}
-	l.tally.shed[shedRetry]++
-	l.dropBody(x)
-	return true
 }
 
 // dropBody lets go of x's body; it cannot be tried again.

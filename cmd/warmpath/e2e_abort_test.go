@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -196,17 +195,11 @@ func engineMetric(t *testing.T, url, series string) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), series+" "); ok {
-			v, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return v
-		}
+	v, found := seriesOf(t, string(text), series)
+	if !found {
+		t.Fatalf("the engine has no series %s:\n%s", series, text)
 	}
-	t.Fatalf("the engine has no series %s:\n%s", series, text)
-	return 0
+	return v
 }
 
 // slack is how late what a time-out does may come: a tick of the control plane,

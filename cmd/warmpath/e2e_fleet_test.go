@@ -304,8 +304,15 @@ func (r *serving) metric(t *testing.T, series string) float64 {
 
 func metricOf(t *testing.T, text, series string) float64 {
 	t.Helper()
+	v, _ := seriesOf(t, text, "warmpath_"+series)
+	return v
+}
+
+// seriesOf finds a series in the text of /metrics, by its whole name and labels.
+func seriesOf(t *testing.T, text, series string) (v float64, found bool) {
+	t.Helper()
 	for line := range strings.Lines(text) {
-		value, ok := strings.CutPrefix(strings.TrimSpace(line), "warmpath_"+series+" ")
+		value, ok := strings.CutPrefix(strings.TrimSpace(line), series+" ")
 		if !ok {
 			continue
 		}
@@ -313,9 +320,9 @@ func metricOf(t *testing.T, text, series string) float64 {
 		if err != nil {
 			t.Fatalf("metric %s: %v", line, err)
 		}
-		return v
+		return v, true
 	}
-	return 0
+	return 0, false
 }
 
 // cli runs a subcommand against this router.

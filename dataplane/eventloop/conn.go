@@ -256,17 +256,14 @@ func (c *Conn) end(err error) {
 	c.handler.Closed(c, err)
 }
 
-// Untaken returns how many bytes of what was written the peer has not acknowledged.
-func (c *Conn) Untaken() int { return c.Pending() + c.Unsent() }
-
-// Unsent returns how many bytes the kernel holds that the peer has not
-// acknowledged; 0 if it cannot say.
-func (c *Conn) Unsent() int {
-	n, err := unix.IoctlGetInt(c.fd, unix.SIOCOUTQ)
+// Untaken returns how many bytes of what was written the peer has not
+// acknowledged, as far as the kernel can say.
+func (c *Conn) Untaken() int {
+	unsent, err := unix.IoctlGetInt(c.fd, unix.SIOCOUTQ)
 	if err != nil {
-		return 0
+		unsent = 0
 	}
-	return n
+	return c.Pending() + unsent
 }
 
 // Quiet reports whether nothing waits to be read: neither bytes nor the end.
