@@ -92,3 +92,29 @@ func TestHolder(t *testing.T) {
 		t.Errorf("pressure is %v", h.Pressure())
 	}
 }
+
+// TestSignsOfLife: what is heard is noted to within 10 ms and never set back;
+// connects are judged by the fast ones.
+func TestSignsOfLife(t *testing.T) {
+	var l Load
+	for _, c := range []struct{ atMs, want int64 }{{2, 2}, {9, 2}, {20, 20}, {25, 20}, {29, 20}, {30, 30}, {12, 30}, {100, 100}} {
+		l.Heard(c.atMs * 1e6)
+		if got := l.HeardNs.Load() / 1e6; got != c.want {
+			t.Errorf("heard at %d ms, noted %d, want %d", c.atMs, got, c.want)
+		}
+	}
+	for _, c := range []struct{ took, want int64 }{{80, 80}, {1040, 200}, {40, 40}, {40, 40}, {0, 1}} {
+		l.Connected(c.took)
+		if got := l.ConnectNs.Load(); got != c.want {
+			t.Errorf("connecting took %d, noted %d, want %d", c.took, got, c.want)
+		}
+	}
+}
+
+func TestCauseNames(t *testing.T) {
+	for c, want := range map[Cause]string{CauseNone: "", CauseDead: "dead", CauseHung: "hung", CauseRefused: "refused", CauseUnhealthy: "unhealthy"} {
+		if c.String() != want {
+			t.Errorf("cause %d is %q, want %q", c, c, want)
+		}
+	}
+}

@@ -15,7 +15,7 @@ const (
 	Warming               // asked, not yet answering its health route (loading weights takes minutes)
 	Ready                 // takes requests
 	Draining              // finishes what it has, takes nothing new
-	Down                  // judged dead or hung
+	Down                  // judged dead, hung or unhealthy, see Cause
 	Gone                  // removed; its slot rests until the index has swept it
 )
 
@@ -23,6 +23,22 @@ var stateNames = [...]string{"joining", "warming", "ready", "draining", "down", 
 
 // String returns the name that metrics and the admin API use.
 func (s State) String() string { return stateNames[s] }
+
+// Cause says why a node is down.
+type Cause uint8
+
+const (
+	CauseNone      Cause = iota // it is not
+	CauseDead                   // nothing comes back from its host: what waits there waits in vain
+	CauseHung                   // its host answers, and its health route may, but requests get nothing
+	CauseRefused                // nothing listens there
+	CauseUnhealthy              // its health route says so, or does not answer
+)
+
+var causeNames = [...]string{"", "dead", "hung", "refused", "unhealthy"}
+
+// String returns the name that metrics and the admin API use, "" for none.
+func (c Cause) String() string { return causeNames[c] }
 
 // Breaker is the state of a node's circuit breaker, beside its State.
 type Breaker uint8
@@ -89,6 +105,7 @@ type Node struct {
 	Engine     string // "vllm", "sglang", "tgi", "llamacpp", "openai"; "" not known yet
 
 	State   State
+	Cause   Cause // why State is Down
 	Breaker Breaker
 	Island  string
 	Region  string
@@ -109,14 +126,18 @@ type Node struct {
 	PrefixTokens int
 	Exact        uint32 // classes of requests whose prompts are known to be exact here, as bits
 
-	PrefillTokensPerSecond Gauge // learned from first events
+	// Learned from first events. Nodes of one model that cannot be told apart have
+	// the same, and so has one that has shown nothing yet.
+	PrefillTokensPerSecond Gauge
 	DecodeTokensPerSecond  Gauge // of one request
-	RoundTripSeconds       Gauge
-	QueuedRequests         Gauge // as the engine says
-	RunningRequests        Gauge // as the engine says
-	KVUse                  Gauge // 0 … 1
-	EvictedTokensPerSecond Gauge // from BlockRemoved events
-	ErrorShare             Gauge // recent answers that were failures, 0 … 1
+	// What the node's own answers have shown, whoever it is like: time-outs follow it.
+	OwnPrefillTokensPerSecond Gauge
+	RoundTripSeconds          Gauge
+	QueuedRequests            Gauge // as the engine says
+	RunningRequests           Gauge // as the engine says
+	KVUse                     Gauge // 0 … 1
+	EvictedTokensPerSecond    Gauge // from BlockRemoved events
+	ErrorShare                Gauge // recent answers that were failures, 0 … 1
 
 	// Load holds the counters of this incarnation; never nil in a published
 	// snapshot.
@@ -130,10 +151,31 @@ func (n *Node) Available() bool {
 	return n != nil && n.State == Ready && n.Breaker == Closed
 }
 
+// Heard notes that something came from the node. What is noted already is not
+// noted again within so short a time, so that loops which relay many streams of
+// a node do not take its cache line from each other for each event.
+func (l *Load) Heard(nowNs int64) {
+	const grainNs = int64(10e6)
+	if was := l.HeardNs.Load(); was == 0 || nowNs-was >= grainNs {
+		l.HeardNs.Store(nowNs)
+	}
+}
+
+// Connected notes what it took to connect to the node: less counts at once, more
+// by an eighth, so that one lost packet does not pass for a long way.
+func (l *Load) Connected(tookNs int64) {
+	if was := l.ConnectNs.Load(); was > 0 && tookNs > was {
+		tookNs = was + (tookNs-was)/8
+	}
+	l.ConnectNs.Store(max(tookNs, 1))
+}
+
 // Load counts what this router has in flight at one incarnation of a node.
 // It fills a cache line of its own: these are the only shared words that a
 // request writes on the common path. Whoever ends a request settles it,
-// exactly once, through the pointer it raised it by.
+// exactly once, through the pointer it raised it by. Each event loop checks its
+// own part in the first three against the requests it really has, and corrects
+// it if they differ.
 type Load struct {
 	Requests      atomic.Int64 // requests sent whose answer has not ended
 	PrefillTokens atomic.Int64 // uncached prompt tokens sent whose first event has not come
@@ -141,7 +183,11 @@ type Load struct {
 	Failures      atomic.Int64 // connect errors, resets before an answer, 5xx, error events, first-event time-outs, ever
 	Consecutive   atomic.Int64 // failures since the last success; read by the breaker
 	Successes     atomic.Int64 // answers that ended well, ever
-	_             [16]byte
+
+	// Signs of life, in the data plane's time; 0 = none yet. Written seldom,
+	// however much comes.
+	HeardNs   atomic.Int64 // something came from the node, to within 10 ms
+	ConnectNs atomic.Int64 // what it takes to connect: the least of late
 
 	// Failures again by kind; written only when one happens, on a line of its
 	// own.
@@ -149,5 +195,11 @@ type Load struct {
 	Resets      atomic.Int64 // the connection broke before an answer, or within it
 	ServerFails atomic.Int64 // 5xx, an answer that is not HTTP, an error event
 	Silent      atomic.Int64 // no head or no first event in time
-	_           [32]byte
+	Dead        atomic.Int64 // the node was found dead
+	Healed      atomic.Int64 // times that counts of what is in flight were wrong and were corrected
+
+	// PrefilledNs is when the latest long prompt had its first event, in the data
+	// plane's time; what is learned of the next one's speed begins there.
+	PrefilledNs atomic.Int64
+	_           [8]byte
 }

@@ -46,9 +46,9 @@ func openCost() ([]field, func() Policy) {
 	}, func() Policy { return p }
 }
 
-// prefillField declares the rate that stands in for one not yet learned.
+// prefillField declares the rate that stands in while none is learned.
 func prefillField(to *float64) field {
-	return numberField(to, "prefill_rate", 8000, 1, 1e7, "prefill rate of a node that has not shown its own, in tokens a second at weight 1")
+	return numberField(to, "prefill_rate", 8000, 1, 1e7, "prefill rate of nodes while none of their model has shown one, in tokens a second at weight 1")
 }
 
 func (p *cost) Name() string { return "cost" }

@@ -83,7 +83,7 @@ func factsOf(n *fleet.Node) facts {
 		f.kvUse, f.kvKnown = min(max(n.KVUse.Value, 0), 1), true
 	}
 	if trip := n.RoundTripSeconds; trip.Known && trip.Value >= 0 {
-		f.secondsOfTrip, f.tripKnown = min(trip.Value, longestTrip), true
+		f.secondsOfTrip, f.tripKnown = min(math.Floor(trip.Value/tripStep)*tripStep, longestTrip), true
 	}
 	return f
 }
@@ -158,12 +158,13 @@ const (
 	slowestRate = 1e-3 // tokens a second
 	fastestRate = 1e9  // tokens a second
 	longestTrip = 3600 // seconds
+	tripStep    = 1e-3 // seconds: what lies below would part equals by chance
 	mostCounted = 1e9  // requests or tokens
 )
 
-// secondsPerToken returns, by slot, 1 ÷ rate. A measured rate stands for
-// itself; where the gauge does not know, it is fallback × Weight. (Weight comes
-// from the same measurements: applying both would count slowness twice.)
+// secondsPerToken returns, by slot, 1 ÷ rate. The gauge stands for itself; where it
+// does not know, the rate is fallback × Weight. (Weight comes from the same
+// measurements: applying both would count slowness twice.)
 func secondsPerToken(s *fleet.Snapshot, gauge func(*fleet.Node) fleet.Gauge, fallback float64) []float64 {
 	paces := make([]float64, len(s.Nodes))
 	for slot, n := range s.Nodes {
