@@ -11,7 +11,7 @@ import (
 func dumb(body string) seen {
 	s := seen{Cached: -1, Prompt: -1, Completed: -1}
 	lines := strings.Split(strings.ReplaceAll(strings.ReplaceAll(body, "\r\n", "\n"), "\r", "\n"), "\n")
-	hasData := false
+	hasData, empty := false, false
 	fail := func() {
 		s.FailedFirst = s.FailedFirst || !s.Failed && s.Events == 0
 		s.Failed = true
@@ -20,6 +20,10 @@ func dumb(body string) seen {
 		cut := line[:min(len(line), maxLine)]
 		if value, ok := strings.CutPrefix(line, "event:"); ok && strings.TrimPrefix(value, " ") == "error" {
 			fail()
+		}
+		if value, ok := strings.CutPrefix(cut, "event:"); ok && len(line) < maxLine {
+			value = strings.TrimPrefix(value, " ")
+			empty = empty || value == "ping" || value == "message_start" || regexp.MustCompile(`^response\.(created|queued|in_progress)$`).MatchString(value)
 		}
 		if value, ok := strings.CutPrefix(cut, "data:"); ok {
 			hasData = true
@@ -32,9 +36,11 @@ func dumb(body string) seen {
 				}
 			}
 		}
-		if line == "" && hasData {
-			s.Events++
-			hasData = false
+		if line == "" {
+			if hasData && !empty {
+				s.Events++
+			}
+			hasData, empty = false, false
 		}
 	}
 	s.Cached, s.Prompt, s.Completed = last(body, "cached"), last(body, "prompt"), last(body, "completion")

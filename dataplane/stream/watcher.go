@@ -14,7 +14,8 @@ const maxLine = 64
 // starts with a colon is a comment), as far as needed to tell events from
 // comments and errors from content.
 type Watcher struct {
-	// Events counts the events that ended, comments not included.
+	// Events counts the events that ended and may carry content: comments, and
+	// events that only say that a request was taken, are not included.
 	Events int
 	// Failed says that an event was an error, as engines send it inside a 200
 	// stream when their core died.
@@ -35,6 +36,7 @@ type Watcher struct {
 	lineLen int
 	lineAll int  // its whole length so far
 	hasData bool // the event under way has a data line
+	empty   bool // … and is one that carries no content, by its name
 	sawCR   bool // the last byte was CR: an LF that follows belongs to it
 	tail    [tailBytes]byte
 	tailLen int
@@ -89,15 +91,27 @@ func (w *Watcher) endLine() {
 	w.lineLen, w.lineAll = 0, 0
 	switch {
 	case empty:
-		if w.hasData {
+		if w.hasData && !w.empty {
 			w.Events++
-			w.hasData = false
 		}
+		w.hasData, w.empty = false, false
 	case bytes.HasPrefix(line, data):
 		w.hasData = true
 		w.dataLine(bytes.TrimLeft(line[len(data):], " "))
-	case bytes.HasPrefix(line, name) && string(bytes.TrimPrefix(line[len(name):], space)) == "error":
+	case bytes.HasPrefix(line, name):
+		w.named(bytes.TrimPrefix(line[len(name):], space))
+	}
+}
+
+// named looks at an event's name: of the routes /v1/messages and /v1/responses
+// each has one. Some come before the engine has looked at the prompt, or while it
+// does, and say nothing of how long that took.
+func (w *Watcher) named(event []byte) {
+	switch string(event) {
+	case "error":
 		w.fail()
+	case "response.created", "response.queued", "response.in_progress", "message_start", "ping":
+		w.empty = true
 	}
 }
 

@@ -57,6 +57,10 @@ func TestWatcherTable(t *testing.T) {
 		{"not ended", "data: 1\n", none},
 		{"comments", ": ping\n\n: ping - 2026\r\n\r\n" + event, events(1)},
 		{"an event without data", "event: ping\n\nid: 5\n\n", none},
+		{"taken, and then content", "event: response.created\ndata: {}\n\nevent: response.in_progress\ndata: {}\n\nevent: response.output_text.delta\ndata: {}\n\n", events(1)},
+		{"a message's start", "event: message_start\ndata: {}\n\nevent: ping\ndata: {}\n\nevent: content_block_delta\ndata: {}\n\n", events(1)},
+		{"the name behind", "data: {}\nevent:ping\n\ndata: {}\n\n", events(1)},
+		{"nearly such a name", "event: response.created2\ndata: {}\n\n", events(1)},
 		{"many data lines", "data: 1\ndata: 2\ndata:3\n\n", events(1)},
 		{"empty lines", "\n\n\r\n\r\r" + event, events(1)},
 		{"error first", failure, failed(1, true)},
@@ -129,7 +133,7 @@ func TestWatcherExcerpts(t *testing.T) {
 	for name, want := range map[string]seen{
 		"chat.sse":     {Events: 4, Done: true, Cached: 0, Prompt: 17, Completed: 12},
 		"killed.sse":   {Events: 3, Failed: true, Done: true, Cached: -1, Prompt: -1, Completed: -1},
-		"messages.sse": {Events: 4, Cached: -1, Prompt: -1, Completed: -1},
+		"messages.sse": {Events: 3, Cached: -1, Prompt: -1, Completed: -1},
 	} {
 		body, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
