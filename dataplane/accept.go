@@ -16,10 +16,11 @@ import (
 )
 
 const (
-	refusedAtOnce    = 64 // connections beyond the cap that get an answer; more are closed
-	acceptBackoffMin = 5 * time.Millisecond
-	acceptBackoffMax = time.Second
-	acceptHealed     = 2 * acceptBackoffMax // without a failure
+	refusedAtOnce     = 64 // connections beyond the cap that get an answer; more are closed
+	acceptBackoffMin  = 5 * time.Millisecond
+	acceptBackoffMax  = time.Second
+	clientUnsentBytes = 128 << 10            // what the kernel takes of an answer beyond what is sent
+	acceptHealed      = 2 * acceptBackoffMax // without a failure
 )
 
 // acceptor takes client connections from the listener and hands each to the
@@ -51,7 +52,28 @@ func (a *acceptor) init(d *Dataplane) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	a.file, a.raw = file, raw
-	return errors.Join(raw.Control(func(fd uintptr) { err = eventloop.Tune(int(fd)) }), err)
+	return errors.Join(raw.Control(func(fd uintptr) { err = tuneClients(int(fd)) }), err)
+}
+
+// tuneClients sets of the listener what clients' connections inherit. What the
+// kernel takes of an answer beyond what it has sent is bounded (TCP_NOTSENT_LOWAT;
+// tcp(7)): a reader that has stopped would hold up to net.ipv4.tcp_wmem of kernel
+// memory, megabytes; some thousands of them exhaust net.ipv4.tcp_mem, and the host's
+// other connections, new ones too, lose segments. What is on its way to a fast
+// reader is not bounded by it. A bound that the host has for all connections holds,
+// also on a socket that was handed over.
+func tuneClients(ln int) error {
+	if err := eventloop.Tune(ln); err != nil {
+		return err
+	}
+	bound := clientUnsentBytes
+	if eventloop.HostBoundsUnsent() {
+		bound = 0 // the host's
+	}
+	if err := unix.SetsockoptInt(ln, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, bound); err != nil {
+		return fmt.Errorf("setsockopt TCP_NOTSENT_LOWAT: %w", err)
+	}
+	return nil
 }
 
 func (a *acceptor) stop() {

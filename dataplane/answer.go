@@ -79,6 +79,7 @@ var classWhat = map[backend.Class]string{
 	backend.Status:     "answered with a server error",
 	backend.ErrorEvent: "failed before its first event",
 	backend.Silent:     "did not answer in time",
+	backend.Dead:       "is dead",
 	backend.Local:      "could not be connected to for want of descriptors, ports or memory here",
 }
 

@@ -19,6 +19,9 @@ func (l *loop) pauseNode(x *exchange) {
 	}
 }
 
+// paused reports whether x's node is not read until its client takes more.
+func (x *exchange) paused() bool { return x.conn != nil && x.conn.Paused() }
+
 // resumeNode goes on reading x's node: its client has taken what waited.
 func (l *loop) resumeNode(x *exchange) {
 	if x.conn.Paused() {

@@ -31,11 +31,12 @@ type client struct {
 	x        *exchange // the request under way; nil between requests
 	in       []byte    // bytes that came and were not used: part of a head, or requests sent ahead
 	timer    timer
-	feeding  bool  // feed is on the stack
-	owing    bool  // not served on before it has taken what it is owed
-	lingered int   // bytes dropped while lingering
-	budgeted int   // bytes of its memory that count against the budget
-	idleNs   int64 // since when it waits for nothing
+	feeding  bool   // feed is on the stack
+	owing    bool   // not served on before it has taken what it is owed
+	lingered int    // bytes dropped while lingering
+	budgeted int    // bytes of its memory that count against the budget
+	idleNs   int64  // since when it waits for nothing
+	pass     uint32 // walk of the census that saw it last
 
 	next, prev *client // in loop.open
 }
@@ -67,6 +68,7 @@ func (l *loop) openClient(c *client) {
 	c.timer.fire = c.expired
 	c.idleNs = l.now
 	l.open.add(c)
+	l.census.opened(c)
 	if c.refused {
 		l.d.accept.refused.Add(1)
 		l.refuse(c, &errTooManyConnections)
@@ -104,9 +106,9 @@ func (c *client) Drained(*eventloop.Conn) {
 	}
 }
 
-// HalfClosed is the event loop's. A client that ended only its sending direction
+// Ended is the event loop's. A client that ended only its sending direction
 // counts as gone, as nginx treats it.
-func (c *client) HalfClosed(*eventloop.Conn) {
+func (c *client) Ended(*eventloop.Conn) {
 	c.loop.now = c.loop.d.nowNs()
 	c.loop.clientLeft(c)
 }
@@ -501,6 +503,7 @@ func (l *loop) cutClient(c *client) {
 func (l *loop) clientClosed(c *client) {
 	c.state = stClosed
 	c.timer.drop()
+	l.census.leaves(c)
 	l.open.remove(c)
 	l.clients.Add(-1)
 	l.d.clients.Add(-1)

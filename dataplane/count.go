@@ -26,10 +26,16 @@ type NodeTally struct {
 	FirstEvent   tally.Histogram // seconds from dispatch to first event
 	InterToken   tally.Histogram // seconds between events
 	CachedTokens uint64          // as the engine says
-	// For learning the node's prefill rate: uncached tokens, and the seconds to
-	// their first event, of requests that found no other prefill on the node.
+	// For learning the node's prefill rate: uncached tokens of so many prompts,
+	// and the seconds that the node spent on them.
 	PrefillTokens  uint64
 	PrefillSeconds float64
+	Prefills       uint64
+	// For learning its decode rate: tokens behind the first of so many streams,
+	// and the seconds that they took.
+	DecodeTokens  uint64
+	DecodeSeconds float64
+	Decodes       uint64
 }
 
 func newNodeTally() *NodeTally {
@@ -49,6 +55,7 @@ type Totals struct {
 	Nodes     map[string]*NodeTally
 	Duration  tally.Histogram // whole requests, seconds
 	Routing   tally.Histogram // last byte read to first byte out, seconds
+	Lag       tally.Histogram // the kernel has a first event to a loop has read it, seconds
 	MatchErr  tally.Histogram // |predicted - actual| cached tokens
 
 	PromptTokens  uint64
@@ -74,6 +81,8 @@ type Totals struct {
 	Active         int64
 	AcceptFailures uint64
 	Refused        uint64
+
+	Unslotted, Unfollowed uint64 // connections to nodes for which the kernel's programs had no slot, which they would not follow
 }
 
 var (
@@ -92,6 +101,7 @@ type loopTally struct {
 	bySlot      []*NodeTally
 	duration    tally.Histogram
 	routing     tally.Histogram
+	lag         tally.Histogram
 	matchErr    tally.Histogram
 	prompt      uint64
 	matched     [exactnesses]uint64
@@ -111,6 +121,7 @@ func (t *loopTally) init() {
 	t.nodes = make(map[string]*NodeTally)
 	t.duration = tally.NewHistogram(durationBounds)
 	t.routing = tally.NewHistogram(routingBounds)
+	t.lag = tally.NewHistogram(routingBounds)
 	t.matchErr = tally.NewHistogram(matchBounds)
 }
 
@@ -152,12 +163,78 @@ func (l *loop) firstEvent(x *exchange) {
 	if t == nil {
 		return
 	}
-	after := seconds(x.firstEventNs - x.sentNs)
-	t.FirstEvent.Observe(after)
+	sentNs, cameNs := l.firstEventTimes(x)
+	t.FirstEvent.Observe(seconds(cameNs - sentNs))
+	x.timePrefill(sentNs, cameNs)
+}
+
+// timePrefill notes what the node did for a prompt, without the way there and
+// without the queue: engines prefill in the order of arrival, so the queue ended
+// with the first event of the prompt before. Where several end at once, the
+// others took no time of their own, and the sum is right.
+func (x *exchange) timePrefill(sentNs, cameNs int64) {
 	uncached := int64(x.polReq.PromptTokens) - x.matched(x.node.Slot)
-	if x.alone && !x.passing && uncached >= learnTokensMin { // of a body passed on, neither length nor time is the node's
-		t.PrefillTokens += uint64(uncached)
-		t.PrefillSeconds += after
+	if x.passing || uncached < learnTokensMin { // of a body passed on, neither length nor time is the node's
+		return
+	}
+	var tripNs int64
+	if x.conn != nil {
+		tripNs = x.conn.Line.RTTMinNs()
+	}
+	mark := &x.node.Load.PrefilledNs
+	before := mark.Load()
+	for before < cameNs && !mark.CompareAndSwap(before, cameNs) { // loops see events in another order than they came
+		before = mark.Load()
+	}
+	x.prefilled, x.prefillNs = uncached, max(0, cameNs-max(sentNs+tripNs, before))
+}
+
+// countPrefill adds what timePrefill noted, once the answer has ended: by then
+// most engines have said what was in their cache, of which the index may know
+// nothing. A prompt that was there whole would pass for a very fast node.
+func (t *NodeTally) countPrefill(x *exchange) {
+	if x.prefilled == 0 {
+		return
+	}
+	if w := &x.watch; w.CachedTokens >= 0 && w.PromptTokens > 0 {
+		if x.prefilled = w.PromptTokens - w.CachedTokens; x.prefilled < learnTokensMin {
+			return
+		}
+	}
+	t.PrefillTokens += uint64(x.prefilled)
+	t.PrefillSeconds += seconds(x.prefillNs)
+	t.Prefills++
+}
+
+// firstEventTimes is when the request was sent and when its first event came: by
+// the kernel's clock where it saw the segment that carried the event, so that what
+// a busy loop adds is not the node's. That is told apart: the router's lag.
+func (l *loop) firstEventTimes(x *exchange) (sentNs, cameNs int64) {
+	if c := x.conn; c != nil && c.Line.Known() {
+		sentNs, cameNs = c.Line.SendNs(), c.Line.ArrivedNs(max(x.firstBack, 0))
+		if lagNs := x.firstEventNs + l.d.bootNs - cameNs; cameNs > sentNs && lagNs >= 0 {
+			l.tally.lag.Observe(seconds(lagNs))
+			return sentNs - l.d.bootNs, cameNs - l.d.bootNs
+		}
+	}
+	return x.sentNs, x.firstEventNs
+}
+
+// decodeTokensMin is the shortest stream that says something about a node's rate.
+const decodeTokensMin = 8
+
+// countDecode adds how fast a stream's tokens came. Where the engine does not say
+// how many there were, an event is one. A stream that was not read for a while, as
+// its client was slow, says nothing of the node.
+func (t *NodeTally) countDecode(x *exchange) {
+	tokens := x.watch.CompletionTokens
+	if tokens < 0 {
+		tokens = int64(x.watch.Events)
+	}
+	if took := x.lastTokenNs - x.firstEventNs; x.firstEventNs != 0 && x.pausedNs == 0 && tokens >= decodeTokensMin && took > 0 {
+		t.DecodeTokens += uint64(tokens - 1)
+		t.DecodeSeconds += seconds(took)
+		t.Decodes++
 	}
 }
 
@@ -214,11 +291,16 @@ func (l *loop) countUsage(x *exchange) {
 		t.outputs.Add(0, name, 1)
 	}
 	l.checkUsage(x)
+	n := l.nodeTally(x)
+	if n != nil {
+		n.countPrefill(x)
+		n.countDecode(x)
+	}
 	cached := x.watch.CachedTokens
 	if cached < 0 {
 		return
 	}
-	if n := l.nodeTally(x); n != nil {
+	if n != nil {
 		n.CachedTokens += uint64(cached)
 	}
 	diff := x.matched(x.node.Slot) - cached
@@ -230,7 +312,7 @@ func (l *loop) countUsage(x *exchange) {
 func (d *Dataplane) Totals() Totals {
 	t := Totals{
 		Output: map[string]OutputTally{}, Requests: map[RequestKey]uint64{}, Decisions: map[DecisionKey]uint64{}, Nodes: map[string]*NodeTally{}, Retries: map[backend.Class]uint64{},
-		Duration: tally.NewHistogram(durationBounds), Routing: tally.NewHistogram(routingBounds), MatchErr: tally.NewHistogram(matchBounds),
+		Duration: tally.NewHistogram(durationBounds), Routing: tally.NewHistogram(routingBounds), Lag: tally.NewHistogram(routingBounds), MatchErr: tally.NewHistogram(matchBounds),
 		MemoryBytes: d.memory.Load(), Clients: d.clients.Load(), Active: d.active.Load(), AcceptFailures: d.accept.failed.Load(), Refused: d.accept.refused.Load(),
 	}
 	for _, l := range d.loops {
@@ -247,6 +329,7 @@ func (t *Totals) add(l *loop) {
 	o.decisions.MergeInto(t.Decisions)
 	t.Duration.Merge(&o.duration)
 	t.Routing.Merge(&o.routing)
+	t.Lag.Merge(&o.lag)
 	t.MatchErr.Merge(&o.matchErr)
 	t.PromptTokens += o.prompt
 	t.UsageChecked += o.checked
@@ -268,6 +351,8 @@ func (t *Totals) add(l *loop) {
 		t.Shed[i] += n
 	}
 	t.Pauses += l.pauses
+	t.Unslotted += l.share.Unslotted
+	t.Unfollowed += l.share.Failed
 	t.Identifying += l.identifying
 	t.WithWorkers += l.withWorkers
 	t.EvidenceBytes += int64(l.evidenceBytes)
@@ -283,6 +368,10 @@ func (t *Totals) add(l *loop) {
 		sum.CachedTokens += n.CachedTokens
 		sum.PrefillTokens += n.PrefillTokens
 		sum.PrefillSeconds += n.PrefillSeconds
+		sum.Prefills += n.Prefills
+		sum.DecodeTokens += n.DecodeTokens
+		sum.DecodeSeconds += n.DecodeSeconds
+		sum.Decodes += n.Decodes
 	}
 }
 

@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"warmpath/dataplane/eventloop"
 	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/flow"
 	"warmpath/dataplane/index"
 )
 
@@ -23,7 +27,9 @@ type Options struct {
 	Fleet     *fleet.Holder
 	Index     *index.Index
 	Settings  *Settings
-	Decisions int // decision records kept over all loops
+	Decisions int         // decision records kept over all loops
+	Flow      *flow.Table // what the kernel measures of connections to nodes; nil = it does not
+	Time      bool        // the loops keep time of these connections themselves, for Measure
 	Log       *slog.Logger
 }
 
@@ -33,6 +39,7 @@ type Dataplane struct {
 	settings atomic.Pointer[Settings]
 	exact    atomic.Pointer[ExactModels]
 	started  time.Time // loop.now counts from here; the reading is monotonic
+	bootNs   int64     // CLOCK_MONOTONIC at started
 	loops    []*loop
 	running  sync.WaitGroup // goroutines of the loops
 	bell     *Doorbell
@@ -71,6 +78,7 @@ func Start(opt Options) (*Dataplane, error) {
 		runtime.GOMAXPROCS(need)
 	}
 	d := &Dataplane{opt: opt, started: time.Now(), bell: newDoorbell(), stopped: make(chan struct{}), disagreements: make(chan Disagreement, disagreementQueue)}
+	d.bootNs = bootNs(d.started)
 	d.settings.Store(opt.Settings)
 	if err := d.accept.init(d); err != nil {
 		return nil, err
@@ -165,6 +173,9 @@ func (d *Dataplane) Draining() bool { return d.draining.Load() }
 // Active returns how many requests are being answered.
 func (d *Dataplane) Active() int64 { return d.active.Load() }
 
+// Clients returns how many connections of clients are open.
+func (d *Dataplane) Clients() int64 { return d.clients.Load() }
+
 // Drain stops accepting, closes idle client connections, answers what is under
 // way with Connection: close, and returns when nothing is under way or ctx
 // ends. It reports how many requests it left unanswered.
@@ -228,6 +239,24 @@ func (d *Dataplane) each(f func(*loop)) {
 }
 
 func (d *Dataplane) nowNs() int64 { return int64(time.Since(d.started)) }
+
+// kernelNs is the time by the clock of the kernel's programs. It is read anew.
+func (d *Dataplane) kernelNs() int64 { return d.nowNs() + d.bootNs }
+
+// bootNs is what CLOCK_MONOTONIC was at a moment. Go's monotonic readings count by
+// that clock, from a start of their own (runtime.nanotime). Of several tries the
+// least is the one that was held up least between its two readings.
+func bootNs(at time.Time) int64 {
+	least := int64(math.MaxInt64)
+	for range 8 {
+		since := time.Since(at)
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err == nil {
+			least = min(least, now.Nano()-int64(since))
+		}
+	}
+	return least
+}
 
 // WallTime turns a time of the data plane into the wall clock's.
 func (d *Dataplane) WallTime(nowNs int64) time.Time { return d.started.Add(time.Duration(nowNs)) }

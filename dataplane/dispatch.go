@@ -56,6 +56,10 @@ const freshNs = int64(50e6)
 func (l *loop) takeConn(slot int, generation uint32) *backend.Conn {
 	for {
 		c := l.pool.Take(slot, generation)
+		if c != nil && c.Line.Left() {
+			l.closeNode(c)
+			continue
+		}
 		if c == nil || l.now-c.IdleSinceNs() < freshNs || c.Quiet() {
 			return c
 		}
@@ -74,19 +78,7 @@ func (l *loop) connect(x *exchange) {
 		l.holdUpload(x)
 	}
 	l.armExchange(x)
-	l.dialer.Dial(c, x.node.Address, time.Duration(x.set.ConnectNs), &nodeSide{l, c})
-}
-
-// raise counts the request on its node.
-func (x *exchange) raise() {
-	load := x.node.Load
-	x.load = load
-	x.prefill = x.uncached(x.node.Slot)
-	x.total = int64(x.polReq.PromptTokens) + x.expectedOutput()
-	x.alone = load.PrefillTokens.Load() == 0
-	load.Requests.Add(1)
-	load.PrefillTokens.Add(x.prefill)
-	load.TotalTokens.Add(x.total)
+	l.dialer.Dial(c, x.node.Address, time.Duration(x.set.ConnectNs), &nodeSide{l, c, x.node.Load})
 }
 
 // uncached is how much of the prompt the node of the slot would have to prefill.
@@ -110,26 +102,6 @@ func (x *exchange) expectedOutput() int64 {
 	return mean
 }
 
-// prefillDone lowers the count of prefill under way: the first event came.
-func (x *exchange) prefillDone() {
-	if x.load != nil && x.prefill != 0 {
-		x.load.PrefillTokens.Add(-x.prefill)
-		x.prefill = 0
-	}
-}
-
-// settle lowers what raise raised, exactly once, on the incarnation it was
-// raised on.
-func (x *exchange) settle() {
-	if x.load == nil {
-		return
-	}
-	x.prefillDone()
-	x.load.Requests.Add(-1)
-	x.load.TotalTokens.Add(-x.total)
-	x.load = nil
-}
-
 // nodeOpen runs when a connection to a node is there.
 func (l *loop) nodeOpen(c *backend.Conn) {
 	x, _ := c.Owner.(*exchange)
@@ -137,6 +109,7 @@ func (l *loop) nodeOpen(c *backend.Conn) {
 		l.closeNode(c)
 		return
 	}
+	x.node.Load.Connected(l.now - x.sentNs)
 	x.sentNs = l.now
 	l.send(x, c)
 }
@@ -148,6 +121,7 @@ const dialsHealed = 10 * time.Second
 // dialFailed runs on the loop when a connection could not be made.
 func (l *loop) dialFailed(c *backend.Conn, err error) {
 	l.now = l.d.nowNs()
+	l.lineEnded(c)
 	x, _ := c.Owner.(*exchange)
 	if x == nil {
 		return
@@ -194,6 +168,9 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 		l.out = appendChunkLine(l.out, len(l.rankField)+len(body))
 	}
 	l.out = append(l.out, l.rankField...)
+	if c.Line.Known() {
+		c.Line.Send(l.d.kernelNs())
+	}
 	// From here on c may close under us: nodeClosed has moved x on then.
 	if len(body) <= joinBytes { // a copy of so little costs less than a second piece in the kernel
 		l.out = append(l.out, body...)
@@ -224,6 +201,7 @@ func (l *loop) requestSent(x *exchange) {
 	}
 	if x.stuck {
 		x.stuck, x.sentNs = false, l.now // from here on the node may be late
+		x.conn.Line.Sent(l.d.kernelNs())
 		l.armExchange(x)
 	}
 	if len(x.data) > x.set.RetryBodyBytes {
@@ -303,7 +281,7 @@ func (x *exchange) deadline() int64 {
 			earlier(x.sentNs, x.hedgeNs)
 		}
 	case phRelaying:
-		if x.conn != nil && x.conn.Paused() {
+		if x.paused() {
 			earlier(x.lookedNs, x.set.IdleStreamNs/clientLooks)
 		} else {
 			earlier(x.lastEventNs, x.set.IdleStreamNs)
@@ -324,7 +302,7 @@ func earliest(a, b int64) int64 {
 // it is max(configured floor, 3 × predicted), where the prediction is the
 // prefill queued there at this node's rate.
 func (x *exchange) firstEventLimit() int64 {
-	if !x.set.FirstAuto || x.load == nil {
+	if !x.set.FirstAuto || x.stake == nil {
 		return x.set.FirstEventNs
 	}
 	return max(x.set.FirstEventNs, int64(3e9*predictedSeconds(x.node)))
@@ -335,7 +313,7 @@ func predictedSeconds(n *fleet.Node) float64 { return firstEventSeconds(n, 0) }
 // firstEventSeconds predicts when the first event of a request would come that
 // adds so many tokens to the prefill queued at a node.
 func firstEventSeconds(n *fleet.Node, tokens int64) float64 {
-	rate := n.PrefillTokensPerSecond.Or(defaultPrefillRate)
+	rate := n.OwnPrefillTokensPerSecond.Or(n.PrefillTokensPerSecond.Or(defaultPrefillRate))
 	if rate <= 0 {
 		rate = defaultPrefillRate
 	}
@@ -362,10 +340,10 @@ func (l *loop) exchangeExpired(x *exchange) {
 		l.identifyLate(x)
 	case x.stuck && x.phase >= phWaiting && l.nodeTakes(x):
 		l.armExchange(x)
+	case x.phase == phRelaying && x.paused(): // also while the body still comes, which may be before the client reads
+		l.lookAtClient(x)
 	case x.uploading() && !x.stuck:
 		l.refuseLate(x, &errSlowRequest)
-	case x.phase == phRelaying && x.conn.Paused():
-		l.lookAtClient(x)
 	case x.phase == phRelaying:
 		l.cut(x, backend.MidStream)
 	case x.hedgeDue(l.now):
@@ -386,5 +364,6 @@ func (x *exchange) lateClass() backend.Class {
 // closeNode closes a connection to a node at once.
 func (l *loop) closeNode(c *backend.Conn) {
 	c.Owner = nil
+	l.measureLast(c)
 	c.Close()
 }

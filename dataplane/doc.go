@@ -8,9 +8,11 @@
 //	client.go    bytes come: head, body, next request; the only place that reads clients
 //	route.go     class, identify, match, decide
 //	dispatch.go  counters up, note to the indexer, connection to the node, forward
+//	inflight.go  the counters of what is in flight, and how a wrong one heals
 //	relay.go     the answer: hold, relay, finish; the only place that reads nodes
 //	upload.go    a body that is passed on before it is in
 //	retry.go     what a failure leads to
+//	evacuate.go  away from a dead node
 //	hedge.go     a second try at the same time
 //	memory.go    what goes when memory is short
 //	answer.go    answers of the router itself
@@ -37,7 +39,8 @@
 //     and Closed then runs under our stack. So after every write or close the
 //     code looks again at what it holds, and over ends an exchange exactly once.
 //   - Counters of a node are raised in dispatch and lowered in settle, through
-//     the pointer that raised them, exactly once.
+//     the pointer that raised them, exactly once. Each loop takes stock of what
+//     its exchanges hold, and corrects its part should that rule be broken.
 //   - Spans borrow: spans of a request point into exchange.head, those of a
 //     response into exchange.respHead, both owned by the exchange until it ends.
 //     What a read brought into loop.in is used inside the callback only. A body

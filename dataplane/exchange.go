@@ -40,11 +40,11 @@ type exchange struct {
 	resp     wire.Response
 	held     []byte // body bytes, in wire form, behind a held head
 	watch    stream.Watcher
-	flow
+	passage
 }
 
-// flow is what an exchange knows of one request alone.
-type flow struct {
+// passage is what an exchange knows of one request alone.
+type passage struct {
 	client   *client
 	set      *Settings
 	data     []byte // its body, de-chunked: one of the loop's buffers
@@ -96,7 +96,10 @@ type flow struct {
 
 	// Times, in loop.now's terms. Zero = did not happen.
 	startNs, readNs, routedNs, firstEventNs, lastTokenNs int64
+	firstBack                                            int // bytes between the first event and the end of the read that brought it, -1 before
 	eventsSeen                                           int
+	prefillNs                                            int64 // that the node spent on its prompt …
+	prefilled                                            int64 // … on so many tokens, as far as is known; 0 = that is not to be counted
 
 	outcome backend.Class
 	record  recordRef
@@ -108,14 +111,13 @@ type try struct {
 	phase       phase
 	node        *fleet.Node
 	conn        *backend.Conn // nil while none is there
-	load        *fleet.Load   // what was raised; nil = settled
-	prefill     int64         // still raised in load.PrefillTokens
-	total       int64         // raised in load.TotalTokens
+	stake       *stake        // in which it has raised something; nil = settled
+	prefill     int64         // … of that, tokens whose prefill is not known to be done
+	total       int64         // … of that, tokens of prompt and expected answer
 	rank        int           // of the node; -1 = the engine's choice
 	known       int           // leading units that the rank holds already
 	noted       int           // units that the indexer was told of
 	heard       bool          // an interim answer has come: the node has the request
-	alone       bool          // nothing else had prefill on the node at dispatch
 	paidTry     bool          // it is one that the retry budget pays for
 	sentNs      int64         // when it was handed to the node, or its dialling began
 	hedgeNs     int64         // silence after which another node is asked too; 0 = none is
@@ -171,7 +173,7 @@ func (l *loop) freeExchange(x *exchange) {
 	if x.held = x.held[:0]; cap(x.held) > joinBytes {
 		x.held = nil
 	}
-	x.flow = flow{}
+	x.passage = passage{}
 	l.idle = append(l.idle, x)
 }
 

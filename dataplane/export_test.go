@@ -1,5 +1,7 @@
 package dataplane
 
+import "warmpath/dataplane/fleet"
+
 // AheadBytesMax is the bound of what a client sends ahead.
 const AheadBytesMax = pipelineBytes + clientReadBytes
 
@@ -67,4 +69,51 @@ func (d *Dataplane) Leftovers() (slow, draining, open int) {
 		})
 	}
 	return slow, draining, open
+}
+
+// TakeStock lets every loop take one step of its census, at no more than so many
+// clients, whether a walk is due or not.
+func (d *Dataplane) TakeStock(clients int) {
+	for _, l := range d.loops {
+		d.on(l, func() {
+			s := &l.census
+			if !s.walking {
+				l.beginCensus(clients)
+			}
+			s.step = clients
+			l.takeStock()
+		})
+	}
+}
+
+// Stakes returns how many stakes the loops have in nodes' counters.
+func (d *Dataplane) Stakes() (n int) {
+	for _, l := range d.loops {
+		d.on(l, func() { n += len(l.census.stakes) })
+	}
+	return n
+}
+
+// Leak makes mistakes on the loop's counters: it raises requests at the node that
+// no client has, or, of fewer than none, settles a try of its first client again.
+// It reports whether it could.
+func (d *Dataplane) Leak(loop int, n *fleet.Node, requests int) (done bool) {
+	l := d.loops[loop]
+	d.on(l, func() {
+		for range requests {
+			x := &exchange{passage: passage{client: &client{loop: l}, snap: l.d.opt.Fleet.Load(), model: -1, try: try{node: n}}}
+			x.polReq.PromptTokens, x.polReq.OutputTokens = 1000, -1
+			x.raise()
+			done = true
+		}
+		for c := l.open.first; c != nil && requests < 0; c = c.next {
+			if c.x != nil && c.x.stake != nil {
+				twin := &exchange{passage: passage{client: c, try: c.x.try}}
+				twin.settle()
+				done = true
+				return
+			}
+		}
+	})
+	return done
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -233,12 +234,14 @@ func start(t testing.TB, s setup, nodes ...*node) *router {
 	if !s.noModels {
 		r.publish(r.nodes...)
 	}
-	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	lc := net.ListenConfig{}
+	lc.SetMultipathTCP(false) // as the control plane opens it: what a listener has set MPTCP's connections do not inherit
+	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.d, err = dataplane.Start(dataplane.Options{
-		Listener: ln, Loops: max(s.loops, 1), Fleet: r.holder, Index: r.index, Settings: &r.set, Decisions: 1000,
+		Listener: ln.(*net.TCPListener), Loops: max(s.loops, 1), Fleet: r.holder, Index: r.index, Settings: &r.set, Decisions: 1000,
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
@@ -328,6 +331,17 @@ func (r *router) settled() {
 		slow, draining, _ := r.d.Leftovers()
 		return slow == 0 && draining == 0
 	})
+	r.unhealed()
+}
+
+// unhealed expects that no counter had to be corrected: none was wrong.
+func (r *router) unhealed() {
+	r.t.Helper()
+	for _, n := range slices.Concat(r.holder.Load().Nodes, r.nodes) {
+		if n != nil && n.Load.Healed.Load() != 0 {
+			r.t.Errorf("%s: counts of what is in flight were corrected %d times", n.Name, n.Load.Healed.Load())
+		}
+	}
 }
 
 // record waits for the ended record of a request.

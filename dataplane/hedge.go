@@ -62,7 +62,7 @@ func (l *loop) hedge(x *exchange) {
 func (x *exchange) double() *exchange {
 	return &exchange{
 		head: x.head, req: x.req, decision: x.decision,
-		flow: flow{
+		passage: passage{
 			client: x.client, set: x.set, data: x.data, id: x.id, idLen: x.idLen,
 			snap: x.snap, found: x.found, model: x.model, polReq: x.polReq, exact: x.exact,
 			tries: x.tries, hedged: true,
@@ -94,6 +94,7 @@ func (x *exchange) swapTry(y *exchange) {
 	x.resp, y.resp = y.resp, x.resp
 	x.held, y.held = y.held, x.held
 	x.watch, y.watch = y.watch, x.watch
+	x.firstBack, y.firstBack = y.firstBack, x.firstBack
 	x.stuck, y.stuck = y.stuck, x.stuck
 	x.stuckNs, y.stuckNs = y.stuckNs, x.stuckNs
 	x.left, y.left = y.left, x.left

@@ -7,6 +7,7 @@ import (
 	"warmpath/dataplane/backend"
 	"warmpath/dataplane/eventloop"
 	"warmpath/dataplane/fleet"
+	"warmpath/dataplane/flow"
 	"warmpath/dataplane/index"
 	"warmpath/dataplane/policy"
 	"warmpath/dataplane/prefix"
@@ -16,8 +17,9 @@ import (
 // loop is one event loop and all that it owns. Fields are loop-owned unless
 // their group says otherwise.
 type loop struct {
-	d  *Dataplane
-	el *eventloop.Loop
+	d     *Dataplane
+	el    *eventloop.Loop
+	share *flow.Share // slots for its connections to nodes
 
 	// shared: typed atomics
 	clients atomic.Int64 // connections given to this loop and not closed
@@ -27,6 +29,8 @@ type loop struct {
 	now    int64 // ns since d.started, read once a callback
 	wheel  wheel
 	pool   backend.Pool
+	live   backend.Live
+	info   info // scratch of measure.go
 	dialer backend.Dialer
 
 	in            []byte       // what one read brings
@@ -51,6 +55,7 @@ type loop struct {
 	random        uint64 // state of the generator
 	ids           idSource
 	tally         loopTally
+	census        census
 	records       recordRing
 	answers       answerCache
 }
@@ -92,7 +97,11 @@ func newLoop(d *Dataplane, el *eventloop.Loop) *loop {
 	l.ids.init()
 	l.records.init(max(d.opt.Decisions/max(d.opt.Loops, 1), 1))
 	l.tally.init()
-	l.dialer = backend.Dialer{Loop: el, Failed: l.dialFailed}
+	l.share = d.opt.Flow.Share(len(d.loops), d.opt.Loops)
+	if d.opt.Time {
+		l.share.Time()
+	}
+	l.dialer = backend.Dialer{Loop: el, Failed: l.dialFailed, Made: l.socketMade}
 	return l
 }
 
@@ -187,4 +196,5 @@ func (l *loop) onTick() {
 		l.pool.Expire(l.now-set.IdleNodeNs, l.closeNode)
 	}
 	l.shedReaders(set)
+	l.takeStock()
 }

@@ -131,7 +131,7 @@ const slowReaderNs = int64(1e9)
 func (l *loop) shedReaders(set *Settings) {
 	for c := l.open.first; c != nil && l.memory(set) == memoryFull; {
 		next, x := c.next, c.x
-		if x != nil && x.began && x.conn != nil && x.conn.Paused() && l.now-x.pausedNs >= slowReaderNs {
+		if x != nil && x.began && x.paused() && l.now-x.pausedNs >= slowReaderNs {
 			l.tally.shed[shedReader]++
 			l.cut(x, backend.ClientGone)
 		}

@@ -28,8 +28,8 @@ func (l *loop) leave(x *exchange, class backend.Class) {
 	if x.outcome = class; x.tries > 0 {
 		x.tried[x.at].class = class
 	}
-	if x.load != nil && class.Blames() {
-		blame(x.load, class)
+	if x.stake != nil && class.Blames() {
+		blame(x.stake.load, class)
 	}
 	x.settle()
 	if x.paidTry {
@@ -53,6 +53,8 @@ func blame(load *fleet.Load, class backend.Class) {
 		load.Resets.Add(1)
 	case backend.Silent:
 		load.Silent.Add(1)
+	case backend.Dead:
+		load.Dead.Add(1)
 	default:
 		load.ServerFails.Add(1)
 	}

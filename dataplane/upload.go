@@ -135,6 +135,7 @@ func (l *loop) pieceSent(x *exchange) {
 	}
 	if x.body.Done() {
 		x.sentNs = l.now // from here on the node may be late
+		x.conn.Line.Sent(l.d.kernelNs())
 		l.armExchange(x)
 		l.settleBegun(x) // if its answer came before
 		return

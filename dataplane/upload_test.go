@@ -487,22 +487,57 @@ func TestAnUploadGoesOnBehindAnEarlyHead(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		c.send("ok")
 	})
-	r := start(t, setup{set: func(s *dataplane.Settings) { window(s); s.IdleStreamNs = int64(400e6) }}, a)
+	r := start(t, setup{set: func(s *dataplane.Settings) { window(s); s.IdleStreamNs = int64(1e9) }}, a)
 	cl := r.dial()
 	body := longBody(600_000)
 	cl.send(postHead("early", lengthOf(body)) + body[:100_000])
 	go func() {
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
-		for at := 100_000; at < len(body); at += 20_000 {
-			if _, err := io.WriteString(cl, body[at:min(len(body), at+20_000)]); err != nil {
+		for at := 100_000; at < len(body); at += 12_500 {
+			if _, err := io.WriteString(cl, body[at:min(len(body), at+12_500)]); err != nil {
 				return
 			}
 			<-tick.C
 		}
 	}()
 	if got := cl.answer("POST"); got.err != nil || got.body != "nook" {
-		t.Errorf("got %d %q, %v", got.StatusCode, got.body, got.err)
+		t.Errorf("got %d %q, %v; tries %s", got.StatusCode, got.body, got.err, tries(r.record("early")))
 	}
+	r.settled()
+}
+
+// TestAnUploadGoesOnBeforeItsAnswerIsRead: a client that reads only when it has
+// sent all is not slow meanwhile, though its node, which answers early, is paused.
+func TestAnUploadGoesOnBeforeItsAnswerIsRead(t *testing.T) {
+	const answered = 8 << 20
+	a := startNode(t, "a", func(c *conn) {
+		r, err := http.ReadRequest(c.r)
+		if err != nil {
+			return
+		}
+		go func() {
+			c.send(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", answered))
+			c.send(strings.Repeat("x", answered))
+		}()
+		_, _ = io.Copy(io.Discard, r.Body)
+		c.gone()
+	})
+	r := start(t, setup{alone: true, set: func(s *dataplane.Settings) { window(s); s.IdleStreamNs = int64(3e9) }}, a)
+	cl := r.dial()
+	body := longBody(400_000)
+	cl.send(postHead("early", lengthOf(body)) + body[:100_000])
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for at := 100_000; at < len(body); at += 10_000 { // for twice the time between two looks at the client, and more
+		if _, err := io.WriteString(cl, body[at:min(len(body), at+10_000)]); err != nil {
+			t.Fatalf("after %d bytes: %v; tries %s", at, err, tries(r.record("early")))
+		}
+		<-tick.C
+	}
+	if got := cl.answer("POST"); got.err != nil || len(got.body) != answered {
+		t.Errorf("got %d, %d bytes, %v; tries %s", got.StatusCode, len(got.body), got.err, tries(r.record("early")))
+	}
+	_ = cl.Close()
 	r.settled()
 }

@@ -81,6 +81,7 @@ func (l *loop) hand(id *identity, what job) bool {
 	select {
 	case l.d.workers.queue <- queuedWork{l, id}:
 		l.withWorkers++
+		l.el.Yield()
 		return true
 	default:
 		id.out = false

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"errors"
+	"io"
 	"net"
 	"syscall"
 
@@ -31,6 +32,8 @@ const (
 	ErrorEvent
 	// Silent: the head or the first event did not come in time.
 	Silent
+	// Dead: the node was found dead while the request waited there.
+	Dead
 	// MidStream: the node failed after bytes of its answer went to the client.
 	MidStream
 	// Local: this host could not connect (no descriptors, ports or memory); the
@@ -50,7 +53,7 @@ const (
 // Classes is the number of classes, for tables by class.
 const Classes = int(classes)
 
-var classNames = [...]string{"ok", "refused", "stale", "reset", "malformed", "status", "error_event", "silent", "mid_stream", "local", "deadline", "client_gone", "outrun"}
+var classNames = [...]string{"ok", "refused", "stale", "reset", "malformed", "status", "error_event", "silent", "dead", "mid_stream", "local", "deadline", "client_gone", "outrun"}
 
 // String returns the value of the label `reason` of warmpath_retries_total.
 func (c Class) String() string { return classNames[c] }
@@ -68,13 +71,13 @@ func (c Class) Blames() bool {
 // Lost reports whether the node died under the request, as opposed to giving
 // a bad answer or none. A request lost to a dead node moves once without
 // asking the retry budget.
-func (c Class) Lost() bool { return c == Refused || c == Stale || c == Reset }
+func (c Class) Lost() bool { return c == Refused || c == Stale || c == Reset || c == Dead }
 
 // Retryable reports whether another node may be tried, provided that no byte
 // has gone to the client.
 func (c Class) Retryable() bool {
 	switch c {
-	case Refused, Stale, Reset, Malformed, Status, ErrorEvent, Silent:
+	case Refused, Stale, Reset, Malformed, Status, ErrorEvent, Silent, Dead:
 		return true
 	default:
 		return false
@@ -109,6 +112,17 @@ func DialClass(err error) Class {
 		return Local
 	}
 	return Refused
+}
+
+// FromPeer reports whether it was the node's host that ended a connection, or
+// refused it: that is a sign of life, which a time-out is not.
+func FromPeer(err error) bool {
+	for _, said := range []error{io.EOF, syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.EPIPE} {
+		if errors.Is(err, said) {
+			return true
+		}
+	}
+	return false
 }
 
 // noSocket reports whether this host has none left.

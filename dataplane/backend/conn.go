@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"warmpath/dataplane/eventloop"
+	"warmpath/dataplane/flow"
 )
 
 // Conn is one connection to a node. Loop-owned.
@@ -15,8 +16,9 @@ type Conn struct {
 	eventloop.Conn
 	Slot       int
 	Generation uint32
-	Owner      any    // who uses it; nil while idle
-	In         []byte // start of an answer's head that has not ended
+	Owner      any       // who uses it; nil while idle
+	In         []byte    // start of an answer's head that has not ended
+	Line       flow.Line // what the kernel says of it
 
 	handler     eventloop.Handler
 	rest        []netip.AddrPort // where else the node may be
@@ -25,6 +27,14 @@ type Conn struct {
 	older       *Conn
 	idle        bool
 	rested      bool // it was idle before
+	live        int  // its place in Live, plus 1; 0 = it is in none
+
+	// As last read of its socket, see dataplane's measure.go.
+	MadeNs      int64 // when it was made, 0 = it is gone
+	Established bool
+	TimeOuts    int    // retransmission time-outs in a row
+	Retransmits uint32 // segments sent again
+	NoWindow    bool   // the node takes nothing more for now
 }
 
 // Reused reports whether the connection lay idle before this request, so that
@@ -37,6 +47,8 @@ func (c *Conn) IdleSinceNs() int64 { return c.idleSinceNs }
 // Dialer connects to nodes for one loop.
 type Dialer struct {
 	Loop *eventloop.Loop
+	// Made is told of each socket of c before it connects.
+	Made func(c *Conn, fd int)
 	// Failed is called on the loop when c could not be connected, never from
 	// within Dial.
 	Failed func(c *Conn, err error)
@@ -68,7 +80,7 @@ func (d *Dialer) Dial(c *Conn, address string, timeout time.Duration, h eventloo
 }
 
 func (d *Dialer) begin(c *Conn, at netip.AddrPort) {
-	err := d.Loop.Connect(&c.Conn, at, c.handler)
+	err := d.Loop.Connect(&c.Conn, at, c.handler, func(fd int) { d.Made(c, fd) })
 	if err == nil {
 		return
 	}

@@ -131,6 +131,7 @@ func TestClassTable(t *testing.T) {
 		{Status, "status", true, false, true, 502},
 		{ErrorEvent, "error_event", true, false, true, 502},
 		{Silent, "silent", true, false, true, 504},
+		{Dead, "dead", true, true, true, 502},
 		{MidStream, "mid_stream", true, false, false, 502},
 		{ClientGone, "client_gone", false, false, false, 502},
 	} {

@@ -1,7 +1,6 @@
 package eventloop
 
 import (
-	"io"
 	"net"
 	"net/netip"
 	"strconv"
@@ -16,12 +15,14 @@ type Conn struct {
 	loop    *Loop
 	handler Handler
 	fd      int
+	mark    int32 // no other connection of the loop has it
 	open    bool
 
 	connecting bool
 	readable   bool // an edge has come, and Read has not found it dry since
-	ended      bool // the peer has ended its sending direction: behind what is there comes io.EOF
+	ended      bool // nothing comes behind what is there but io.EOF, or why the connection failed
 	paused     bool
+	called     bool           // stands in ready
 	address    netip.AddrPort // of Connect
 
 	kept []byte // what waits for the peer: our copy …
@@ -41,23 +42,9 @@ func (c *Conn) FD() int { return c.fd }
 func (c *Conn) Read(b []byte) (n int, err error) {
 	for {
 		n, errno := rawRead(c.fd, b)
-		switch {
-		case errno == unix.EINTR:
-			continue
-		case errno == unix.EAGAIN:
-			c.readable = false
-			return 0, nil
-		case errno != 0:
-			return 0, errno
-		case n == 0:
-			return 0, io.EOF
+		if errno != unix.EINTR {
+			return c.took(n, len(b), errno)
 		}
-		// Less than there was room for: the socket is dry, and the next byte, or
-		// the end, makes a new edge (epoll(7), question 9).
-		if n < len(b) && !c.ended {
-			c.readable = false
-		}
-		return n, nil
 	}
 }
 
@@ -82,11 +69,9 @@ func (c *Conn) Resume() {
 
 // again has Readable called in the next turn if there is something to read.
 func (c *Conn) again() {
-	if c.More() {
-		c.loop.attach.FD = c.fd
-		if err := c.loop.poller.ModReadWrite(&c.loop.attach, true); err != nil {
-			c.end(err)
-		}
+	if c.More() && !c.called {
+		c.called = true
+		c.loop.ready = append(c.loop.ready, c)
 	}
 }
 
@@ -176,33 +161,21 @@ func (c *Conn) drain() {
 }
 
 // arrived says that there is something to read: bytes, the end, or a failure.
+// A failure too is behind the bytes that came before it (tcp_recvmsg, net/ipv4/tcp.c).
 func (c *Conn) arrived(events uint32) {
 	c.readable = true
-	c.ended = c.ended || events&unix.EPOLLRDHUP != 0
+	over := events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
+	c.ended = c.ended || over
 	switch {
 	case !c.paused:
 		c.handler.Readable(c)
 		if c.open && c.paused && c.ended { // nothing will tell of it again
-			c.handler.HalfClosed(c)
+			c.handler.Ended(c)
 		}
 		c.again()
-	case events&(unix.EPOLLERR|unix.EPOLLHUP) != 0:
-		c.end(c.failure())
-	case events&unix.EPOLLRDHUP != 0:
-		c.handler.HalfClosed(c)
+	case over:
+		c.handler.Ended(c)
 	}
-}
-
-// failure takes the error that the kernel has for the socket.
-func (c *Conn) failure() error {
-	number, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	switch {
-	case err != nil:
-		return err
-	case number != 0:
-		return unix.Errno(number)
-	}
-	return unix.ECONNRESET // both directions have ended, and it was said before why
 }
 
 // connected reports whether connecting has succeeded.

@@ -78,7 +78,7 @@ func (u *user) Readable(c *Conn) {
 }
 func (u *user) Drained(*Conn)               { u.events <- "drained" }
 func (u *user) Connected(*Conn)             { u.events <- "connected" }
-func (u *user) HalfClosed(*Conn)            { u.events <- "half-closed" }
+func (u *user) Ended(*Conn)                 { u.events <- "ended" }
 func (u *user) Closed(_ *Conn, err error)   { u.closed <- err }
 func (u *user) want(t *testing.T, s string) { t.Helper(); wait(t, u.events, s) }
 
@@ -172,7 +172,7 @@ func TestPauseHoldsBack(t *testing.T) {
 	l.on(t, u.conn.Pause)
 	_, _ = peer.Write([]byte("held"))
 	_ = peer.CloseWrite()
-	u.want(t, "half-closed") // which does not read
+	u.want(t, "ended") // which does not read
 	l.on(t, u.conn.Resume)
 	u.want(t, "held")
 	if err := u.end(t); !errors.Is(err, io.EOF) {
@@ -196,15 +196,20 @@ func TestPausedInTheTurnOfTheEnd(t *testing.T) {
 		_ = peer.CloseWrite()
 	})
 	u.want(t, "last")
-	u.want(t, "half-closed")
+	u.want(t, "ended")
 }
 
+// TestResetWhilePaused: it is told of, and what came before can still be read.
 func TestResetWhilePaused(t *testing.T) {
 	l, u := startLoop(t), newUser()
 	ours, theirs := tcpPair(t)
 	l.on(t, func() { _ = l.Add(&u.conn, ours, u); u.conn.Pause() })
+	_, _ = theirs.Write([]byte("last"))
 	_ = theirs.SetLinger(0)
 	_ = theirs.Close()
+	u.want(t, "ended")
+	l.on(t, u.conn.Resume)
+	u.want(t, "last")
 	if err := u.end(t); !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("it ended with %v, want ECONNRESET", err)
 	}
@@ -270,7 +275,7 @@ func TestConnect(t *testing.T) {
 	}
 	address := netip.MustParseAddrPort(ln.Addr().String())
 	l.on(t, func() {
-		if err := l.Connect(&u.conn, address, u); err != nil {
+		if err := l.Connect(&u.conn, address, u, nil); err != nil {
 			t.Error(err)
 		}
 		u.conn.Write([]byte("early"), nil) // may be written before it is there
@@ -290,7 +295,7 @@ func TestConnect(t *testing.T) {
 
 	refused := newUser()
 	l.on(t, func() {
-		if err := l.Connect(&refused.conn, address, refused); err != nil {
+		if err := l.Connect(&refused.conn, address, refused, nil); err != nil {
 			refused.closed <- err // loopback may say so at once
 		}
 	})
@@ -365,7 +370,7 @@ func (a *again) Closed(c *Conn, err error) {
 	a.closed <- err
 	var failed *ConnectError
 	if a.left--; a.left > 0 && errors.As(err, &failed) {
-		if err := a.loop.Connect(c, failed.Address, a); err != nil {
+		if err := a.loop.Connect(c, failed.Address, a, nil); err != nil {
 			a.closed <- err
 		}
 	}
@@ -383,7 +388,7 @@ func TestConnectAgainFromWithin(t *testing.T) {
 	_ = ln.Close()
 	a := &again{newUser(), l, 3}
 	l.on(t, func() {
-		if err := l.Connect(&a.conn, address, a); err != nil {
+		if err := l.Connect(&a.conn, address, a, nil); err != nil {
 			t.Skip("this kernel says at once that nobody listens")
 		}
 	})

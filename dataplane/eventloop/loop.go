@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync/atomic"
+	"os"
+	"runtime"
+	"strings"
+	"time"
 
-	errorx "github.com/panjf2000/gnet/v2/pkg/errors"
-	"github.com/panjf2000/gnet/v2/pkg/netpoll"
-	"github.com/panjf2000/gnet/v2/pkg/queue"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,9 +26,10 @@ type Handler interface {
 	Drained(c *Conn)
 	// Connected: Connect has succeeded.
 	Connected(c *Conn)
-	// HalfClosed: the peer has ended its sending direction while c is paused. Of
-	// one that is not, reading tells.
-	HalfClosed(c *Conn)
+	// Ended: the peer has ended its sending direction while c is paused, or reset
+	// c. What it sent before can be read when the pause ends, and then its end. Of
+	// one that is not paused, reading tells.
+	Ended(c *Conn)
 	// Closed runs once, whoever closed c, possibly under a Write. err is nil when
 	// Close or Abort did; a failed Connect ends here too, with an *ConnectError.
 	Closed(c *Conn, err error)
@@ -36,62 +37,114 @@ type Handler interface {
 
 // Loop is one event loop.
 type Loop struct {
-	poller *netpoll.Poller
-	conns  []*Conn // by descriptor
-	open   int
-	spare  [][]byte               // buffers of bytes that waited
-	attach netpoll.PollAttachment // scratch of one call
-	ended  atomic.Bool            // no task will run any more
-	poll   [1]unix.PollFd         // scratch of confirm
+	poller  *poller
+	conns   []*Conn // by descriptor
+	open    int
+	mark    int32    // of the connection that was added last
+	ready   []*Conn  // what is to be read in the next turn though nothing will be told of it
+	calls   []*Conn  // ready, while it is gone through
+	spare   [][]byte // buffers of bytes that waited
+	stamp   stamp    // scratch of ReadStamped
+	yield   bool     // before the next sleep, let other goroutines have the processor
+	yielded time.Time
+	stop    bool
 }
 
 // New opens a loop. Run runs it.
 func New() (*Loop, error) {
-	poller, err := netpoll.OpenPoller()
+	p, err := openPoller()
 	if err != nil {
-		return nil, fmt.Errorf("open poller: %w", err)
+		return nil, fmt.Errorf("open event loop: %w", err)
 	}
-	return &Loop{poller: poller}, nil
+	return &Loop{poller: p}, nil
 }
 
 // Run serves until Stop, and closes every connection then. It returns why it
 // ended, nil after Stop.
 func (l *Loop) Run() error {
-	err := l.poller.Polling(l.event)
-	l.ended.Store(true)
+	var err error
+	for err == nil && !l.stop {
+		err = l.turn()
+	}
+	l.poller.close()
+	l.runTasks() // of those that were let in none is lost
 	for _, c := range l.conns {
 		if c != nil {
 			c.end(ErrStopped)
 		}
 	}
-	_ = l.poller.Close()
-	if errors.Is(err, errorx.ErrEngineShutdown) {
-		return nil
-	}
-	return fmt.Errorf("wait for events: %w", err)
+	l.poller.free()
+	return err
 }
+
+// turn takes what has happened and has it handled. It waits only when there was
+// nothing: to look costs a tenth of what it costs to fall asleep and be woken.
+func (l *Loop) turn() error {
+	events, err := l.poller.look()
+	if err == nil && len(events) == 0 && len(l.ready) == 0 {
+		l.letOthers()
+		events, err = l.poller.wait()
+	}
+	woken := false
+	l.ready, l.calls = l.calls[:0], l.ready
+	for i := range events {
+		if e := &events[i]; int(e.Fd) == l.poller.wake {
+			woken = true
+		} else {
+			l.event(e)
+		}
+	}
+	for i, c := range l.calls {
+		l.calls[i], c.called = nil, false
+		if c.More() {
+			c.arrived(0)
+		}
+	}
+	if woken {
+		l.runTasks()
+	}
+	return err
+}
+
+// yieldEvery is how long the loop keeps its processor at most without having been
+// through the Go scheduler: less than what makes the runtime suspect a goroutine
+// that does not let others in (forcePreemptNS in runtime/proc.go), and take the
+// processor away at each sleep from then on.
+const yieldEvery = 8 * time.Millisecond
+
+// letOthers goes through the scheduler before a sleep in the kernel if somebody
+// may wait for this processor: a goroutine that the loop has woken stands in its
+// queue, from which a sleep would keep it for up to 10 ms. Not at every sleep, as
+// each time wakes an idle processor, to look in vain for something to do.
+func (l *Loop) letOthers() {
+	if now := time.Now(); l.yield || now.Sub(l.yielded) > yieldEvery {
+		l.yield, l.yielded = false, now
+		runtime.Gosched()
+	}
+}
+
+func (l *Loop) runTasks() {
+	for t := l.poller.take(); t != nil; t = t.below {
+		t.run()
+	}
+	l.yield = true // who has put it in often waits for it
+}
+
+// Yield lets other goroutines have the processor before the loop sleeps next. To
+// be called when one was given something to do, such as on a channel.
+func (l *Loop) Yield() { l.yield = true }
 
 // Execute runs f on the loop, soon. Any goroutine may call it. It returns
-// ErrStopped when the loop has ended; a task that was put in just before may
-// then never run.
+// ErrStopped when the loop has ended, and f then never runs.
 func (l *Loop) Execute(f func()) error {
-	return l.trigger(func(any) error { f(); return nil })
-}
-
-func (l *Loop) trigger(task queue.Func) error {
-	if l.ended.Load() {
+	if !l.poller.put(f) {
 		return ErrStopped
-	}
-	if err := l.poller.Trigger(queue.HighPriority, task, nil); err != nil {
-		return fmt.Errorf("wake event loop: %w", err)
 	}
 	return nil
 }
 
 // Stop ends Run. Any goroutine may call it.
-func (l *Loop) Stop() {
-	_ = l.trigger(func(any) error { return errorx.ErrEngineShutdown })
-}
+func (l *Loop) Stop() { _ = l.Execute(func() { l.stop = true }) }
 
 // Open returns how many connections the loop has.
 func (l *Loop) Open() int { return l.open }
@@ -99,15 +152,15 @@ func (l *Loop) Open() int { return l.open }
 // Add gives a non-blocking stream socket to the loop, which owns it from then
 // on, and makes it c. On an error the socket is closed.
 func (l *Loop) Add(c *Conn, fd int, h Handler) error {
-	l.attach.FD = fd
-	if err := l.poller.AddReadWrite(&l.attach, true); err != nil {
+	l.mark++
+	if err := l.poller.watch(fd, l.mark, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP); err != nil {
 		_ = unix.Close(fd)
 		return fmt.Errorf("watch socket: %w", err)
 	}
 	for fd >= len(l.conns) {
 		l.conns = append(l.conns, nil)
 	}
-	*c = Conn{loop: l, handler: h, fd: fd, open: true}
+	*c = Conn{loop: l, handler: h, fd: fd, mark: l.mark, open: true}
 	l.conns[fd] = c
 	l.open++
 	return nil
@@ -129,8 +182,9 @@ func (e *ConnectError) Unwrap() error { return e.Err }
 const keepAliveSeconds = 15
 
 // Connect begins to connect c to a TCP address; Connected or Closed goes on. An
-// error, an *ConnectError, means that it could not even begin.
-func (l *Loop) Connect(c *Conn, address netip.AddrPort, h Handler) error {
+// error, an *ConnectError, means that it could not even begin. Before it begins,
+// made is told of the socket, if it is not nil.
+func (l *Loop) Connect(c *Conn, address netip.AddrPort, h Handler, made func(fd int)) error {
 	family, to := sockaddr(address)
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 	if err != nil {
@@ -139,6 +193,9 @@ func (l *Loop) Connect(c *Conn, address netip.AddrPort, h Handler) error {
 	if err := Tune(fd); err != nil {
 		_ = unix.Close(fd)
 		return &ConnectError{address, err}
+	}
+	if made != nil {
+		made(fd)
 	}
 	if err := unix.Connect(fd, to); err != nil && err != unix.EINPROGRESS {
 		_ = unix.Close(fd)
@@ -167,6 +224,18 @@ func Tune(fd int) error {
 	return nil
 }
 
+// HostBoundsUnsent reports whether the host's administrator has set a bound on what
+// the kernel takes beyond what it has sent, for all connections
+// (net.ipv4.tcp_notsent_lowat, Documentation/networking/ip-sysctl.rst).
+func HostBoundsUnsent() bool {
+	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_notsent_lowat")
+	if err != nil {
+		return false
+	}
+	value := strings.TrimSpace(string(b))
+	return value != "4294967295" && value != "-1" // as not set is written, the latter by old kernels
+}
+
 func sockaddr(a netip.AddrPort) (family int, to unix.Sockaddr) {
 	if ip := a.Addr().Unmap(); ip.Is4() {
 		return unix.AF_INET, &unix.SockaddrInet4{Port: int(a.Port()), Addr: ip.As4()}
@@ -174,43 +243,28 @@ func sockaddr(a netip.AddrPort) (family int, to unix.Sockaddr) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16(), ZoneId: zone(a.Addr())}
 }
 
-// event is the poller's callback.
-func (l *Loop) event(fd int, events netpoll.IOEvent, _ netpoll.IOFlags) error {
-	if fd >= len(l.conns) || l.conns[fd] == nil {
-		return nil
-	}
-	c := l.conns[fd]
-	const plain = unix.EPOLLIN | unix.EPOLLOUT
-	if c.connecting || events&^plain != 0 {
-		events = l.confirm(fd)
+// event handles what was reported of a connection. The events of one turn were
+// collected together: meanwhile the descriptor may have been closed, and given
+// out again, which the mark tells.
+func (l *Loop) event(e *unix.EpollEvent) {
+	c := l.conns[e.Fd]
+	if c == nil || c.mark != e.Pad {
+		return
 	}
 	const failed = unix.EPOLLERR | unix.EPOLLHUP
 	switch {
-	case c.connecting && events&(unix.EPOLLOUT|failed) == 0:
-		return nil
+	case c.connecting && e.Events&(unix.EPOLLOUT|failed) == 0:
+		return
 	case c.connecting:
 		if !c.connected() { // and c may be another connection by now
-			return nil
+			return
 		}
-	case events&unix.EPOLLOUT != 0 && c.Pending() > 0:
+	case e.Events&unix.EPOLLOUT != 0 && c.Pending() > 0:
 		c.drain()
 	}
-	if c.open && events&(unix.EPOLLIN|unix.EPOLLRDHUP|failed) != 0 {
-		c.arrived(events)
+	if c.open && c.mark == e.Pad && e.Events&(unix.EPOLLIN|unix.EPOLLRDHUP|failed) != 0 {
+		c.arrived(e.Events)
 	}
-	return nil
-}
-
-// confirm asks the kernel what is true of a descriptor now. The events of one
-// turn were collected together: the descriptor may have been closed meanwhile,
-// and given out again. For reading and writing that does no harm, as trying
-// tells; that a connection was made or has ended must be true of this one.
-func (l *Loop) confirm(fd int) uint32 {
-	l.poll[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN | unix.POLLOUT | unix.POLLRDHUP}
-	if _, err := unix.Poll(l.poll[:], 0); err != nil {
-		return 0
-	}
-	return uint32(l.poll[0].Revents) // poll's bits are epoll's (include/uapi/linux/eventpoll.h)
 }
 
 // What is kept of buffers for bytes that wait: so many, each of no more.

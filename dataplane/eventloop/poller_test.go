@@ -1,0 +1,48 @@
+package eventloop
+
+import (
+	"sync"
+	"testing"
+)
+
+// TestTasksRunOnceAndInOrder puts tasks in from many goroutines while the loop is
+// stopped: what was let in runs, once, in the order of who put it in; what was
+// not never does.
+func TestTasksRunOnceAndInOrder(t *testing.T) {
+	l, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- l.Run() }()
+
+	const putters, each = 8, 2000
+	var let [putters]int // tasks let in
+	var ran [putters]int // loop-owned
+	var all sync.WaitGroup
+	for p := range putters {
+		all.Go(func() {
+			for i := range each {
+				if l.Execute(func() {
+					if ran[p] != i {
+						t.Errorf("task %d of %d ran when %d had", i, p, ran[p])
+					}
+					ran[p]++
+				}) != nil {
+					return
+				}
+				let[p]++
+			}
+		})
+		if p == putters/2 {
+			l.Stop()
+		}
+	}
+	all.Wait()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if let != ran {
+		t.Errorf("let in %v, ran %v", let, ran)
+	}
+}
