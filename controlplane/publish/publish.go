@@ -91,10 +91,10 @@ func nodeOf(n *state.Node) *fleet.Node {
 	out := &fleet.Node{
 		Slot: n.Slot, Ranks: n.Ranks, Generation: n.Generation, Trust: n.Trust, Exact: n.Exact, Name: n.Spec.Name,
 		URL: n.Endpoint.URL, Address: n.Endpoint.Address, Host: n.Endpoint.Host, PathPrefix: n.Endpoint.PathPrefix,
-		Engine: n.Engine, State: n.State(), Breaker: n.Breaker, Island: n.Spec.Island, Region: n.Spec.Region,
+		Engine: n.Engine, State: n.State(), Cause: n.Cause, Breaker: n.Breaker, Island: n.Spec.Island, Region: n.Spec.Region,
 		CapacityClass: n.Spec.Weight, Weight: n.Weight, MaxInFlight: n.Cap(),
 		BlockTokens: n.Sample.BlockTokens, CacheTokens: n.Sample.CacheTokens,
-		PrefillTokensPerSecond: n.PrefillTokensPerSecond, DecodeTokensPerSecond: n.DecodeTokensPerSecond,
+		PrefillTokensPerSecond: n.PrefillTokensPerSecond, DecodeTokensPerSecond: n.DecodeTokensPerSecond, OwnPrefillTokensPerSecond: n.Prefill.Gauge,
 		RoundTripSeconds: n.RoundTripSeconds, EvictedTokensPerSecond: n.EvictedTokensPerSecond,
 		ErrorShare: n.ErrorShare, Load: n.Load, HashScheme: n.Spec.HashScheme,
 	}
@@ -102,8 +102,9 @@ func nodeOf(n *state.Node) *fleet.Node {
 		out.PrefixTokens = n.Spec.PrefixTokens
 	}
 	if n.SampleFresh {
-		out.QueuedRequests, out.RunningRequests, out.KVUse = n.Sample.Queued, n.Sample.Running, n.Sample.KVUse
+		out.RunningRequests = n.Sample.Running
 	}
+	out.QueuedRequests, out.KVUse = n.Queue()
 	// Of several models the longest counts: an engine refuses what is too long
 	// for one of them, the router could not allow what it had refused.
 	for i := range n.Models {

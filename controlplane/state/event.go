@@ -117,13 +117,36 @@ type (
 		Consecutive   int64
 		Successes     int64
 	}
-	// Failure reports one failure at once; it counts towards dead and hung, not
-	// towards the breaker, which reads LoadsSeen.
+	// Failure reports one failure at once; it counts towards refused and hung,
+	// not towards the breaker, which reads LoadsSeen.
 	Failure struct {
 		NowNs       int64
 		Node        string
 		Incarnation uint64
 		Class       Class
+	}
+	// SilenceSeen is proof that nothing comes back from a node: what was sent to
+	// it since SinceNs should have been answered by its host alone, without its
+	// engine, and was not. That is a second retransmission time-out with no
+	// progress on any of its connections, or sentinels (package sentinel); never
+	// a reset, which is an answer, and never one time-out, which a lost packet
+	// makes too.
+	SilenceSeen struct {
+		NowNs       int64
+		Node        string
+		Incarnation uint64
+		SinceNs     int64  // when something came from it last
+		OthersHeard bool   // something came from another node since: the way out of this host is sound
+		Evidence    string // for people
+	}
+	// LifeSeen says that something came from a node at AtNs, be it a single
+	// packet. It voids every SilenceSeen that begins before, sent already or yet
+	// to come; it says nothing of the engine.
+	LifeSeen struct {
+		NowNs       int64
+		Node        string
+		Incarnation uint64
+		AtNs        int64
 	}
 	// LatencySeen is how long first events of a node took of late, each
 	// percentile over its own number of latest answers; 0 = too few for it.
@@ -143,7 +166,9 @@ type (
 		Node                   string
 		Incarnation            uint64
 		PrefillTokensPerSecond fleet.Gauge
+		PrefillSamples         int // answers that it is the mean of; 0 = one
 		DecodeTokensPerSecond  fleet.Gauge
+		DecodeSamples          int
 		RoundTripSeconds       fleet.Gauge
 		EvictedTokensPerSecond fleet.Gauge
 	}
@@ -204,6 +229,8 @@ func (e ModelsSeen) at() int64    { return e.NowNs }
 func (e MetricsSeen) at() int64   { return e.NowNs }
 func (e LoadsSeen) at() int64     { return e.NowNs }
 func (e Failure) at() int64       { return e.NowNs }
+func (e SilenceSeen) at() int64   { return e.NowNs }
+func (e LifeSeen) at() int64      { return e.NowNs }
 func (e LatencySeen) at() int64   { return e.NowNs }
 func (e RateSeen) at() int64      { return e.NowNs }
 func (e OutputSeen) at() int64    { return e.NowNs }

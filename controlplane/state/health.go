@@ -58,6 +58,9 @@ func (t *step) plan(n *Node) {
 // is alive if it says so.
 func (t *step) probed(n *Node, e ProbeResult) {
 	n.life.probeOutNs = 0
+	if e.Status != 0 {
+		t.heard(n, t.s.NowNs)
+	}
 	if e.Local {
 		t.notAsked(e)
 		t.plan(n)
@@ -131,7 +134,7 @@ func (t *step) probedBadly(n *Node, e ProbeResult) {
 			t.setBreaker(n, fleet.Open, "the probe failed: "+why(e))
 		}
 		if n.life.bad++; n.life.bad >= t.s.Settings.DownAfter {
-			t.down(n, "probes failed: "+why(e))
+			t.down(n, fleet.CauseUnhealthy, "probes failed: "+why(e))
 		}
 	case fleet.Down:
 		switch {
@@ -173,14 +176,16 @@ func (t *step) ready(n *Node) {
 	t.setHealth(n, fleet.Ready, "its health route answers")
 	n.life.everReady, n.life.refused, n.life.hung = true, false, false
 	n.life.bad, n.life.good, n.life.refusals, n.life.firstEvents = 0, 0, 0, 0
+	n.life.silentNs, n.life.silenceSaid = 0, false
 	n.life.progressNs = t.s.NowNs
 	t.forgive(n)
 	t.ask(n)
 }
 
-func (t *step) down(n *Node, reason string) {
+func (t *step) down(n *Node, cause fleet.Cause, reason string) {
 	n.life.good, n.life.refused = 0, false
 	t.setHealth(n, fleet.Down, reason)
+	n.Cause = cause
 	n.Breaker, n.life.trial, t.s.fewer = fleet.Closed, trial{}, true // the state says it all
 }
 
@@ -195,7 +200,7 @@ func (t *step) setHealth(n *Node, to fleet.State, reason string) {
 		level = slog.LevelWarn
 	}
 	t.log(level, "node is "+to.String(), slog.String("node", n.Spec.Name), slog.String("was", n.Health.String()), slog.String("why", reason))
-	n.Health = to
+	n.Health, n.Cause = to, fleet.CauseNone
 	t.plan(n)
 	t.publish = true
 }
@@ -209,7 +214,7 @@ func (t *step) failed(n *Node, e Failure) {
 	switch e.Class {
 	case Refused:
 		if n.life.refusals++; n.life.refusals >= refusalsDown {
-			t.down(n, "connections are refused")
+			t.down(n, fleet.CauseRefused, "connections are refused")
 			n.life.refused = true
 			return
 		}
@@ -230,7 +235,7 @@ func (t *step) hang(n *Node, reason string) {
 	if !t.mayEject(n, reason) {
 		return
 	}
-	t.down(n, "hung: "+reason)
+	t.down(n, fleet.CauseHung, "hung: "+reason)
 	n.life.hung, n.life.hungNs = true, t.s.NowNs
 }
 

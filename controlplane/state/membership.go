@@ -152,7 +152,7 @@ func (t *step) reconcile() {
 func (t *step) update(n *Node, w wanted) {
 	if !slices.Equal(n.Spec.Models, w.spec.Models) {
 		n.Models, n.Asked, n.life.askNextNs = configured(w.spec), false, t.s.NowNs
-		t.s.fewer = true
+		t.s.fewer, t.s.rates = true, true
 	}
 	if n.Spec.Engine != w.spec.Engine {
 		n.Engine = w.spec.Engine
@@ -199,6 +199,7 @@ func (t *step) add(w wanted) {
 		t.s.Slots[slot+r] = Slot{Generation: generation + 1, Tenant: w.spec.Name}
 	}
 	t.s.incarnation++
+	t.s.rates = true // it is as fast as its like
 	n := &Node{
 		Spec: w.spec, Source: w.source, Endpoint: w.end,
 		Slot: slot, Ranks: ranks, Generation: generation + 1, Incarnation: t.s.incarnation, Load: new(fleet.Load),

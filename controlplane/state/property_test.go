@@ -81,6 +81,10 @@ func checkState(t *rapid.T, old, s State, effects []Effect, generations map[int]
 			t.Fatalf("generation of slot %d went back", n.Slot)
 		case n.Health > fleet.Down || n.Health == fleet.Draining:
 			t.Fatalf("health %v", n.Health)
+		case (n.Health == fleet.Down) != (n.Cause != fleet.CauseNone):
+			t.Fatalf("%v for %q", n.Health, n.Cause)
+		case n.Cause == fleet.CauseDead && (n.life.silentNs == 0 || n.life.heardNs > n.life.silentNs):
+			t.Fatalf("dead since %d and heard at %d", n.life.silentNs, n.life.heardNs)
 		case n.Health != fleet.Ready && n.ejected():
 			t.Fatalf("breaker %v, trial %+v of a node that is %v", n.Breaker, n.life.trial, n.Health)
 		case n.life.trial.on && (n.Breaker != fleet.Closed || n.Cap() < 1):
@@ -91,6 +95,8 @@ func checkState(t *rapid.T, old, s State, effects []Effect, generations map[int]
 			t.Fatalf("models of %q are not sorted", n.Spec.Name)
 		case n.SampleFresh && n.Sample.KVUse.Known && !(n.Sample.KVUse.Value >= 0 && n.Sample.KVUse.Value <= 1):
 			t.Fatalf("kv use %v", n.Sample.KVUse)
+		case n.Said.KVUse.Known && !(n.Said.KVUse.Value >= 0 && n.Said.KVUse.Value <= 1) || n.Said.AtNs > s.NowNs:
+			t.Fatalf("said %+v at %d", n.Said, s.NowNs)
 		}
 		loads[n.Load] = true
 		generations[n.Slot] = n.Generation
@@ -133,7 +139,7 @@ func drawEvent(t *rapid.T, now int64) Event {
 		v := rapid.SampledFrom([]float64{0, 1, 0.5, 100, -1, math.NaN(), math.Inf(1)}).Draw(t, name)
 		return fleet.Gauge{Value: v, Known: rapid.Bool().Draw(t, name+" known")}
 	}
-	switch rapid.IntRange(0, 15).Draw(t, "event") {
+	switch rapid.IntRange(0, 18).Draw(t, "event") {
 	case 0:
 		return NodesSeen{NowNs: now, Source: rapid.SampledFrom([]string{"static", "file"}).Draw(t, "source"), Specs: drawSpecs(t)}
 	case 1:
@@ -173,6 +179,14 @@ func drawEvent(t *rapid.T, now int64) Event {
 		return SlotSwept{NowNs: now, Slot: int(small("slot")), Generation: uint32(rapid.IntRange(0, 4).Draw(t, "generation"))}
 	case 14:
 		return OutputSeen{NowNs: now, Model: "m", MeanTokens: gauge("mean").Value}
+	case 15:
+		return SilenceSeen{NowNs: now, Node: node, Incarnation: incarnation, SinceNs: now - 1e8*small("silent"), OthersHeard: ok, Evidence: "sentinels"}
+	case 16:
+		return LifeSeen{NowNs: now, Node: node, Incarnation: incarnation, AtNs: now - 1e8*small("life")}
+	case 17:
+		return LoadsSaid{NowNs: now, Loads: []LoadSaid{{
+			Node: node, Incarnation: incarnation, AtNs: now - 1e8*small("said"), Queued: gauge("queued"), KVUse: gauge("kv"),
+		}}}
 	default:
 		return Tick{NowNs: now}
 	}

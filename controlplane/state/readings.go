@@ -21,6 +21,7 @@ func (t *step) modelsSeen(n *Node, e ModelsSeen) {
 		}
 		return
 	}
+	t.heard(n, t.s.NowNs)
 	n.life.askFailed = 0
 	list := slices.DeleteFunc(slices.Clone(e.Models), func(m Served) bool { return m.ID == "" })
 	slices.SortStableFunc(list, func(a, b Served) int { return strings.Compare(a.ID, b.ID) })
@@ -63,6 +64,7 @@ func (t *step) metricsSeen(n *Node, e MetricsSeen) {
 		n.Sample.CacheTokens = last.CacheTokens
 	}
 	t.s.dirty = true
+	t.heard(n, t.s.NowNs)
 	t.recognise(n, e.Sample.Engine)
 	if fell(last.GeneratedTokens, n.Sample.GeneratedTokens) || fell(last.PromptTokens, n.Sample.PromptTokens) {
 		t.log(slog.LevelWarn, "engine has restarted: its counters went back", slog.String("node", n.Spec.Name))
@@ -114,10 +116,8 @@ func plausible(g fleet.Gauge) fleet.Gauge {
 
 // rateSeen learns a node's speed.
 func (t *step) rateSeen(n *Node, e RateSeen) {
-	if learn(&n.PrefillTokensPerSecond, e.PrefillTokensPerSecond) {
-		t.s.rates = true
-	}
-	learn(&n.DecodeTokensPerSecond, e.DecodeTokensPerSecond)
+	t.rateSeenOf(&n.Prefill, &n.PrefillTokensPerSecond, e.PrefillTokensPerSecond, e.PrefillSamples)
+	t.rateSeenOf(&n.Decode, &n.DecodeTokensPerSecond, e.DecodeTokensPerSecond, e.DecodeSamples)
 	if learn(&n.RoundTripSeconds, e.RoundTripSeconds) {
 		n.life.roundTripNs = t.s.NowNs
 	}
@@ -125,6 +125,18 @@ func (t *step) rateSeen(n *Node, e RateSeen) {
 		n.EvictedTokensPerSecond, n.life.evictedNs = g, t.s.NowNs
 	}
 	t.s.dirty = true
+}
+
+// rateSeenOf learns a rate. A first one stands for itself until the next tick has
+// weighed it.
+func (t *step) rateSeenOf(r *Rate, speed *fleet.Gauge, reading fleet.Gauge, samples int) {
+	if !r.learn(t.s.NowNs, reading, samples) {
+		return
+	}
+	t.s.rates = true
+	if !speed.Known {
+		*speed = r.Gauge
+	}
 }
 
 // learn folds a reading above zero into a moving average.
@@ -167,40 +179,58 @@ func (s *State) MeanOutput(model string) float64 {
 	return 0
 }
 
-// weigh sets every node's weight: its learned prefill rate over the median of
-// the nodes that serve its first model; 1.0 while fewer than two are known.
+// weigh sets what decisions take for every node's speed: its learned rate where it
+// is told apart from the median of the nodes that serve its base model, else that.
+// A node that has shown nothing yet is as fast as its like. Of prefill the share of
+// the median is the node's weight: 1.0 while nothing is known.
 func (t *step) weigh() {
 	t.s.rates = false
-	groups := map[string][]float64{}
-	for _, n := range t.s.Nodes {
-		if n.PrefillTokensPerSecond.Known {
-			groups[n.group()] = append(groups[n.group()], n.PrefillTokensPerSecond.Value)
-		}
-	}
+	prefills, decodes := map[string][]float64{}, map[string][]float64{}
+	groups := make([]string, len(t.s.Nodes))
 	for i, n := range t.s.Nodes {
-		weight, rates := 1.0, groups[n.group()]
-		if n.PrefillTokensPerSecond.Known && len(rates) > 1 {
-			weight = min(maxWeight, max(minWeight, n.PrefillTokensPerSecond.Value/median(rates)))
-		}
-		if weight != n.Weight {
-			t.edit(i).Weight = weight
+		groups[i] = t.group(n)
+		gather(prefills, groups[i], &n.Prefill)
+		gather(decodes, groups[i], &n.Decode)
+	}
+	prefillOf, decodeOf := usual(prefills), usual(decodes)
+	for i, n := range t.s.Nodes {
+		ofPrefill, ofDecode := prefillOf[groups[i]], decodeOf[groups[i]]
+		weight, prefillApart := n.Prefill.against(ofPrefill, t.s.NowNs)
+		share, decodeApart := n.Decode.against(ofDecode, t.s.NowNs)
+		prefill, decode := speed(weight, ofPrefill), speed(share, ofDecode)
+		if weight != n.Weight || prefill != n.PrefillTokensPerSecond || decode != n.DecodeTokensPerSecond ||
+			prefillApart != n.Prefill.apart || decodeApart != n.Decode.apart {
+			n = t.edit(i)
+			n.Weight, n.PrefillTokensPerSecond, n.DecodeTokensPerSecond = weight, prefill, decode
+			n.Prefill.apart, n.Decode.apart = prefillApart, decodeApart
 			t.s.dirty = true
 		}
 	}
 }
 
-func (n *Node) group() string {
-	if len(n.Models) == 0 {
-		return ""
-	}
-	return n.Models[0].ID
+// speed is a share of a median, unknown while that is 0.
+func speed(share, median float64) fleet.Gauge {
+	return fleet.Gauge{Value: share * median, Known: median > 0}
 }
 
-// median sorts v.
-func median(v []float64) float64 {
-	slices.Sort(v)
-	if len(v)%2 == 1 {
-		return v[len(v)/2]
+func gather(groups map[string][]float64, group string, r *Rate) {
+	if r.Known {
+		groups[group] = append(groups[group], r.Value)
 	}
-	return (v[len(v)/2-1] + v[len(v)/2]) / 2
 }
+
+// usual returns the median of each group. Of an even number it is the upper one of
+// the two in the middle: between two generations of cards lies a speed that nobody
+// has.
+func usual(groups map[string][]float64) map[string]float64 {
+	out := make(map[string]float64, len(groups))
+	for name, rates := range groups {
+		slices.Sort(rates)
+		out[name] = rates[len(rates)/2]
+	}
+	return out
+}
+
+// group is what nodes are compared within: those of one base model. Which adapters
+// they have beside it makes no difference.
+func (t *step) group(n *Node) string { return n.BaseModel(t.s.Settings.Models) }

@@ -121,9 +121,13 @@ func (r *run) answer(node string, incarnation uint64, how string) state.ProbeRes
 //	models a id[:max_len[:parent]] … | models a error
 //	metrics a running=1 gen=10 …
 //	load a req=1 fail=5 row=5 ok=0 prefill=0
+//	said a [0.3] queued=3 kv=0.5   a said so in band, now or so long ago
 //	fail a refused|reset|server_error|first_event
+//	silence a 0.3 [others]         nothing came from a for so many seconds; of others it did
+//	life a [0.3]                   something came from a, now or so long ago
 //	latency a P95 SAMPLES [p99=2.5 of=100] · rate a prefill=8000 rtt=0.001
 //	show · cap a                    the snapshot; a's breaker, and how many requests it may have
+//	version                        of the snapshot that was published last
 //	set failures=5 open=60 probe=10 ejected=0.5 p95=3 p99=2 interval=15 timeout=5
 //	trust a RANK live|gapped|… · exact a BITS VERSION
 func (r *run) line(text string) error {
@@ -147,6 +151,9 @@ func (r *run) line(text string) error {
 		return nil
 	case "show":
 		r.show()
+		return nil
+	case "version":
+		r.say("version %d", r.s.Version)
 		return nil
 	case "cap":
 		r.say("%s: breaker %v, cap %d", arg(1), r.s.Find(arg(1)).Breaker, r.s.Find(arg(1)).Cap())
@@ -208,6 +215,9 @@ func (r *run) event(words []string, arg func(int) string) (state.Event, error) {
 			Engine: "vllm", Queued: v["queued"], Running: v["running"], KVUse: v["kv"], PromptTokens: v["prompt"],
 			GeneratedTokens: v["gen"], BlockTokens: int(n("block")), CacheTokens: n("cache"),
 		}}, nil
+	case "said":
+		said := state.LoadSaid{Node: arg(1), AtNs: r.now - ago(arg(2)), Queued: v["queued"], KVUse: v["kv"]}
+		return state.LoadsSaid{NowNs: r.now, Loads: []state.LoadSaid{said}}, nil
 	case "load":
 		return state.LoadsSeen{NowNs: r.now, Loads: []state.LoadSeen{{
 			Node: arg(1), Requests: n("req"), PrefillTokens: n("prefill"), Failures: n("fail"), Consecutive: n("row"), Successes: n("ok"),
@@ -218,6 +228,10 @@ func (r *run) event(words []string, arg func(int) string) (state.Event, error) {
 				return state.Failure{NowNs: r.now, Node: arg(1), Class: c}, nil
 			}
 		}
+	case "silence":
+		return state.SilenceSeen{NowNs: r.now, Node: arg(1), SinceNs: r.now - ago(arg(2)), OthersHeard: arg(3) == "others", Evidence: "5 sentinels"}, nil
+	case "life":
+		return state.LifeSeen{NowNs: r.now, Node: arg(1), AtNs: r.now - ago(arg(2))}, nil
 	case "latency":
 		p95, _ := strconv.ParseFloat(arg(2), 64)
 		samples, _ := strconv.Atoi(arg(3))
@@ -233,9 +247,15 @@ func (r *run) event(words []string, arg func(int) string) (state.Event, error) {
 		classes, _ := strconv.ParseUint(arg(2), 2, 32)
 		return state.ExactSeen{NowNs: r.now, Node: arg(1), Classes: uint32(classes), Version: arg(3)}, nil
 	case "rate":
-		return state.RateSeen{NowNs: r.now, Node: arg(1), PrefillTokensPerSecond: v["prefill"], DecodeTokensPerSecond: v["decode"], RoundTripSeconds: v["rtt"]}, nil
+		return state.RateSeen{NowNs: r.now, Node: arg(1), PrefillTokensPerSecond: v["prefill"], DecodeTokensPerSecond: v["decode"], RoundTripSeconds: v["rtt"], PrefillSamples: int(n("samples"))}, nil
 	}
 	return nil, fmt.Errorf("unknown input line %q", strings.Join(words, " "))
+}
+
+// ago is a number of seconds in nanoseconds, 0 for "".
+func ago(seconds string) int64 {
+	s, _ := strconv.ParseFloat(seconds, 64)
+	return int64(s * 1e9)
 }
 
 func (r *run) models(words []string) state.Event {
@@ -324,8 +344,16 @@ func (r *run) show() {
 			fmt.Fprintf(&r.trace, "slot %d: empty, resting=%v\n", i, r.s.Slots[i].Resting)
 			continue
 		}
-		fmt.Fprintf(&r.trace, "slot %d: %s generation %d %s, breaker %s, class %g, weight %.2f, max len %d, running %s, kv %s, errors %s\n",
-			i, n.Name, n.Generation, n.State, n.Breaker, n.CapacityClass, n.Weight, n.MaxModelLen, gauge(n.RunningRequests), gauge(n.KVUse), gauge(n.ErrorShare))
+		where := n.State.String()
+		if n.Cause != fleet.CauseNone {
+			where += " (" + n.Cause.String() + ")"
+		}
+		queued := ""
+		if n.QueuedRequests.Known {
+			queued = "queued " + gauge(n.QueuedRequests) + ", "
+		}
+		fmt.Fprintf(&r.trace, "slot %d: %s generation %d %s, breaker %s, class %g, weight %.2f, max len %d, running %s, %skv %s, errors %s\n",
+			i, n.Name, n.Generation, where, n.Breaker, n.CapacityClass, n.Weight, n.MaxModelLen, gauge(n.RunningRequests), queued, gauge(n.KVUse), gauge(n.ErrorShare))
 	}
 	for _, n := range r.s.Nodes {
 		if n.Spec.KVEvents.Configured() || n.Exact != 0 {

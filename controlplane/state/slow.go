@@ -1,6 +1,9 @@
 package state
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // The percentiles of a node's first-event times that it is judged by. The 95th
 // shows a node most of whose answers are late; the 99th one that stalls now and
@@ -65,9 +68,10 @@ func (t *step) judgeTail(n *Node, which int, seconds float64, samples int, facto
 // late, of their readings ÷ their baselines; 1 if there are none, or it is less.
 func (t *step) peersRise(n *Node, which int) float64 {
 	var rises []float64
+	group := t.group(n)
 	for _, other := range t.s.Nodes {
 		l := &other.life.tails[which]
-		if other.Slot != n.Slot && l.readNs != 0 && t.s.NowNs-l.readNs <= peerFreshNs && other.group() == n.group() {
+		if other.Slot != n.Slot && l.readNs != 0 && t.s.NowNs-l.readNs <= peerFreshNs && t.group(other) == group {
 			rises = append(rises, l.rise)
 		}
 	}
@@ -75,6 +79,15 @@ func (t *step) peersRise(n *Node, which int) float64 {
 		return 1
 	}
 	return max(1, median(rises))
+}
+
+// median sorts v.
+func median(v []float64) float64 {
+	slices.Sort(v)
+	if len(v)%2 == 1 {
+		return v[len(v)/2]
+	}
+	return (v[len(v)/2-1] + v[len(v)/2]) / 2
 }
 
 // slow is how many readings in a row, of the percentile that has more of them,

@@ -73,6 +73,7 @@ type Node struct {
 	Load        *fleet.Load // of this incarnation; never read by Step
 
 	Health   fleet.State // Joining, Warming, Ready or Down: what it would be if it did not drain
+	Cause    fleet.Cause // why Health is Down
 	Breaker  fleet.Breaker
 	Drain    bool
 	Removing bool   // it goes when it is idle
@@ -87,12 +88,15 @@ type Node struct {
 	Sample      Sample // the last good reading
 	SampleNs    int64  // when; 0 = never
 	SampleFresh bool
+	Said        Said // what it said in band last; see Queue
 
 	Requests      int64 // as LoadSeen last said
 	PrefillTokens int64
 	ErrorShare    fleet.Gauge
 
-	PrefillTokensPerSecond fleet.Gauge
+	Prefill                Rate        // of prompts' tokens that were in no cache
+	Decode                 Rate        // of one answer
+	PrefillTokensPerSecond fleet.Gauge // what decisions take for Prefill; see weigh
 	DecodeTokensPerSecond  fleet.Gauge
 	RoundTripSeconds       fleet.Gauge
 	EvictedTokensPerSecond fleet.Gauge

@@ -30,6 +30,10 @@ type life struct {
 	trial               trial
 	tails               [tails]tail
 
+	heardNs     int64 // when something came from it last, as far as events say
+	silentNs    int64 // since when nothing came, as was proved; 0 = it is not silent
+	silenceSaid bool  // … and it stays in use all the same, which was logged
+
 	firstEvents int // first-event time-outs in a row
 	hung        bool
 	hungNs      int64
@@ -77,6 +81,8 @@ func Step(s State, ev Event) (State, []Effect) {
 		t.reconcile()
 	case LoadsSeen:
 		t.loadsSeen(e)
+	case LoadsSaid:
+		t.loadsSaid(e)
 	case OutputSeen:
 		t.outputSeen(e)
 	case Tick:
@@ -103,6 +109,10 @@ func (t *step) aboutNode(ev Event) {
 		t.on(e.Node, e.Incarnation, func(n *Node) { t.metricsSeen(n, e) })
 	case Failure:
 		t.on(e.Node, e.Incarnation, func(n *Node) { t.failed(n, e) })
+	case SilenceSeen:
+		t.on(e.Node, e.Incarnation, func(n *Node) { t.silenceSeen(n, e) })
+	case LifeSeen:
+		t.on(e.Node, e.Incarnation, func(n *Node) { t.lifeSeen(n, e) })
 	case LatencySeen:
 		t.on(e.Node, e.Incarnation, func(n *Node) { t.latencySeen(n, e) })
 	case RateSeen:

@@ -32,7 +32,7 @@ func (t *step) tick() {
 func (t *step) due(n *Node) bool {
 	l, now, stale := &n.life, t.s.NowNs, t.s.Settings.StaleNs
 	return now >= l.probeNextNs || t.askDue(n) || n.Removing && n.Health != fleet.Ready || t.drainOver(n) || t.breakerDue(n) ||
-		n.SampleFresh && now-n.SampleNs > stale ||
+		n.SampleFresh && now-n.SampleNs > stale || t.saidOver(n) ||
 		n.RoundTripSeconds.Known && now-l.roundTripNs > stale ||
 		n.EvictedTokensPerSecond.Known && now-l.evictedNs > stale
 }
@@ -41,6 +41,9 @@ func (t *step) tickNode(n *Node) {
 	l, now, stale := &n.life, t.s.NowNs, t.s.Settings.StaleNs
 	if n.SampleFresh && now-n.SampleNs > stale {
 		n.SampleFresh, t.s.dirty = false, true
+	}
+	if t.saidOver(n) {
+		n.Said.Fresh, t.s.dirty = false, true
 	}
 	if n.RoundTripSeconds.Known && now-l.roundTripNs > stale {
 		n.RoundTripSeconds, t.s.dirty = fleet.Gauge{}, true

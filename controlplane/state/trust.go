@@ -63,6 +63,9 @@ func (t *step) exactSeen(n *Node, e ExactSeen) {
 // with events say themselves what they hold.
 func (t *step) clear(n *Node) {
 	n.Exact, n.life.tails, t.publish = 0, [tails]tail{}, true
+	n.Prefill.doubt()
+	n.Decode.doubt()
+	t.s.rates = true
 	for r := range n.Ranks {
 		if n.Trust[r] == fleet.TrustNone {
 			t.do(ClearSlot{Slot: n.Slot + r, Generation: n.Generation})
