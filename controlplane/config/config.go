@@ -73,7 +73,8 @@ type Node struct {
 	HashScheme   string
 	PrefixTokens int
 	Weight       float64
-	MaxInFlight  int // 0 = no cap
+	MaxInFlight  int  // 0 = no cap
+	Mark         Mark // else kernel.dscp and kernel.priority
 }
 
 // KVEvents says where an engine's cache events come from.
@@ -165,20 +166,47 @@ type Index struct {
 
 // Kernel is the eBPF part.
 type Kernel struct {
-	Mode   string // auto, off
-	RTOMin time.Duration
-	SynRTO time.Duration
-	XDP    XDP
+	Mode              string // auto, require, lite, passive, off
+	RTOMin            time.Duration
+	SynRTO            time.Duration
+	UserTimeout       time.Duration // 0 = the host's
+	NotSentLowatBytes int64         // 0 = the host's
+	Mark              Mark
+	// NodeLoad reads what nodes say of their load in a TCP option.
+	NodeLoad bool
+	XDP      XDP
 }
 
-// XDP is the packet filter of an interface.
+// XDP is the guard of an interface.
 type XDP struct {
-	Interface    string
-	Mode         string
+	Interface    string   // "" = no guard
+	Mode         string   // auto, native, generic
+	Ports        []uint16 // none = the client side's
 	DenyFile     string
 	AllowFile    string
-	SynPerSource int
-	Shed         string
+	SynPerSource int // a second; 0 = no bound
+	SynBurst     int // 0 = twice a second's
+	SynPerPort   int // a second; 0 = no cap
+	Shed         ShedShare
+	Pin          string // folder in a bpffs; "" = the guard ends with the process
+}
+
+// ShedShare is which share of new connections the guard drops: what the router
+// finds right, or a fixed one, of which zero is none.
+type ShedShare struct {
+	Auto  bool
+	Share float64 // used unless Auto; 0 to 1
+}
+
+// String is the value as it is configured: auto, off or the share.
+func (s ShedShare) String() string {
+	switch {
+	case s.Auto:
+		return "auto"
+	case s.Share == 0:
+		return "off"
+	}
+	return showNumber(s.Share)
 }
 
 // Discovery says where nodes come from beside the file.

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// reserveDescriptors are for listeners, loops, files, the admin side, probes
-// and event streams.
+// reserveDescriptors are for listeners, loops, files, the admin side, probes,
+// sentinels and event streams.
 const reserveDescriptors = 512
 
 // DescriptorsNeeded is the number of open descriptors that the configured

@@ -106,6 +106,8 @@ func nodeKeys(n *Node) []entry {
 		leaf("prefix_tokens", "64", "of hash_scheme sha256_prefix; 16 or more", &n.PrefixTokens, integer(1, state.MaxPrefixTokens), showInt[int]),
 		leaf("weight", "1.0", "capacity class: speed against the other nodes", &n.Weight, number(state.MinCapacityClass, state.MaxCapacityClass), showNumber),
 		leaf("max_in_flight", "0", "requests at once; 0 = no cap", &n.MaxInFlight, integer(0, state.MostInFlight), showInt[int]),
+		dscpKey(&n.Mark, "kernel.dscp"),
+		priorityKey(&n.Mark, "kernel.priority"),
 	}
 }
 
@@ -175,16 +177,15 @@ func laterKeys(c *Config) []entry {
 	k, x := &c.Kernel, &c.Kernel.XDP
 	return []entry{
 		group("kernel", "",
-			leaf("mode", "auto", "auto, require or off", &k.Mode, choice("auto", "require", "off"), plain).atRestart(),
+			leaf("mode", "auto", "auto, require, lite, passive or off", &k.Mode, choice("auto", "require", "lite", "passive", "off"), plain).atRestart(),
 			leaf("rto_min", "50ms", "", &k.RTOMin, duration(time.Millisecond, time.Minute, false), showDuration),
 			leaf("syn_rto", "20ms", "", &k.SynRTO, duration(time.Millisecond, time.Minute, false), showDuration),
-			group("xdp", "",
-				leaf("interface", `""`, "", &x.Interface, text("eth0"), quote),
-				leaf("mode", "auto", "", &x.Mode, choice("auto", "native", "generic", "offload"), plain),
-				leaf("deny_file", `""`, "", &x.DenyFile, text("/etc/warmpath/deny"), quote),
-				leaf("allow_file", `""`, "", &x.AllowFile, text("/etc/warmpath/allow"), quote),
-				leaf("syn_per_source", "100", "", &x.SynPerSource, integer(0, 1000000), showInt[int]),
-				leaf("shed", "auto", "", &x.Shed, choice("auto", "on", "off"), plain))),
+			leaf("user_timeout", "0s", "a connection ends whose node acknowledges nothing, or takes nothing, for so long; 0s = the host's", &k.UserTimeout, duration(time.Second, time.Hour, true), showDuration),
+			leaf("notsent_lowat", "0", "of a request that may lie unsent in a socket, 4KiB or more; 0 = the host's", &k.NotSentLowatBytes, lowat, showSize),
+			dscpKey(&k.Mark, "the host's"),
+			priorityKey(&k.Mark, "the host's"),
+			leaf("node_load", "false", "read the queue and KV use that agents of nodes put into answers' segments", &k.NodeLoad, boolean, showBool).atRestart(),
+			xdpKeys(x)),
 		emptyList("classes", "names, shares, queue bounds, deadlines", "request classes"),
 		leaf("keys_file", `""`, "API keys, hashed", &c.KeysFile, text("/etc/warmpath/keys"), quote),
 		emptyList("tiers", "pools and rules", "model tiers"),

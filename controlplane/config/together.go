@@ -21,6 +21,8 @@ func (d *decoder) together(check PolicyCheck) {
 	d.policy(check)
 	d.bounds()
 	d.hedging()
+	d.guarding()
+	d.treating()
 }
 
 // exactness refuses halves of what only works whole.

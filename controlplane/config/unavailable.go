@@ -7,14 +7,6 @@ package config
 var unavailable = map[string]string{
 	"site.region":                "choice by distance",
 	"index.sweep":                "a sweep interval (entries age continuously)",
-	"kernel.rto_min":             "the kernel plane",
-	"kernel.syn_rto":             "the kernel plane",
-	"kernel.xdp.interface":       "the packet filter",
-	"kernel.xdp.mode":            "the packet filter",
-	"kernel.xdp.deny_file":       "the packet filter",
-	"kernel.xdp.allow_file":      "the packet filter",
-	"kernel.xdp.syn_per_source":  "the packet filter",
-	"kernel.xdp.shed":            "the packet filter",
 	"keys_file":                  "API keys",
 	"discovery.file":             "discovery by file",
 	"discovery.register.enabled": "registration of nodes",
@@ -24,9 +16,7 @@ var unavailable = map[string]string{
 }
 
 // unavailableValues is the same for single values of a key.
-var unavailableValues = map[string]map[string]string{
-	"kernel.mode": {"require": "the kernel plane"},
-}
+var unavailableValues = map[string]map[string]string{}
 
 // notAvailable is the complaint about a value that would turn feature on.
 func notAvailable(feature string) complaint {
