@@ -65,10 +65,12 @@ type Node struct {
 
 // Speed is what was learned of a node's.
 type Speed struct {
-	Prefill   fleet.Gauge `json:"prefill"`
-	Decode    fleet.Gauge `json:"decode"`
-	RoundTrip fleet.Gauge `json:"round_trip"`
-	Evicted   fleet.Gauge `json:"evicted"`
+	Prefill        fleet.Gauge `json:"prefill"`
+	PrefillSamples int         `json:"prefill_samples"` // answers that it is worth
+	Decode         fleet.Gauge `json:"decode"`
+	DecodeSamples  int         `json:"decode_samples"`
+	RoundTrip      fleet.Gauge `json:"round_trip"`
+	Evicted        fleet.Gauge `json:"evicted"`
 }
 
 // Offer is what the running router begins to hand over with.
