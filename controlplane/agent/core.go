@@ -52,7 +52,7 @@ func NewCore(o CoreOptions) *Core {
 	}
 	c.quiet = make([]bool, o.Ranks)
 	for range o.Routers {
-		c.links = append(c.links, &link{ranks: make([]linkRank, o.Ranks)})
+		c.links = append(c.links, &link{ranks: make([]linkRank, o.Ranks), pending: map[ask]struct{}{}})
 	}
 	for rank := range o.Ranks {
 		c.Restarted(rank)
@@ -153,7 +153,7 @@ func (c *Core) push(it item) {
 
 func (c *Core) collapse(l *link) {
 	l.counts.Collapses++
-	l.sending = nil
+	l.recall()
 	for rank, cache := range c.caches {
 		for tier := range cache.shelves {
 			if cache.shelves[tier].used {
@@ -191,6 +191,11 @@ func (c *Core) Next(router int, nowNs int64) (out *Outgoing, waitNs int64) {
 	}
 	if rank, tier, due := l.due(); due {
 		return c.full(l, rank, tier), 0
+	}
+	if l.told = !l.told || len(l.queue) == 0; l.told {
+		if out := c.describe(l); out != nil {
+			return out, 0
+		}
 	}
 	return l.take(), 0
 }
@@ -238,29 +243,45 @@ func (c *Core) Answered(router int, out *Outgoing, a *message.Answer) {
 		l.wantFull(out.rank, tier)
 		return
 	}
-	c.describe(l, out.rank, tier, a.WantBlocks)
+	c.want(l, out.rank, tier, a.WantBlocks)
 }
 
-// describe queues the tokens of blocks that a router asked for. Those that have
-// gone meanwhile are left out.
-func (c *Core) describe(l *link, rank int, tier index.Tier, wanted []uint64) {
-	s := &c.caches[rank].shelves[tier]
-	var blocks []message.Block
-	for _, hash := range wanted {
-		if e := s.live[hash]; e != nil {
-			blocks = append(blocks, e.block)
+// want notes what a router asks for. Only live blocks are noted, so that there
+// are never more asks than those.
+func (c *Core) want(l *link, rank int, tier index.Tier, hashes []uint64) {
+	for _, hash := range hashes {
+		if c.caches[rank].shelves[tier].live[hash] != nil && len(l.asked) < c.opt.MaxBlocks*c.opt.Ranks {
+			l.ask(ask{rank, tier, hash})
 		}
 	}
-	for len(blocks) > 0 {
-		n, weight := fitting(blocks)
-		l.push(item{rank, message.Report{
-			Route: message.Sync, WorkerID: c.opt.WorkerID, Rank: rank, Model: c.opt.Model, Tier: tier, Blocks: blocks[:n:n],
-		}, weight})
-		blocks = blocks[n:]
+}
+
+// describe makes a report of the tokens of blocks that a router asked for, nil
+// if there are none. Those that have gone meanwhile are left out.
+func (c *Core) describe(l *link) *Outgoing {
+	for len(l.asked) > 0 {
+		of := l.asked[0]
+		var blocks []message.Block
+		n := 0
+		for weight := 0; n < len(l.asked) && l.asked[n].rank == of.rank && l.asked[n].tier == of.tier; n++ {
+			e := c.caches[of.rank].shelves[of.tier].live[l.asked[n].hash]
+			if e == nil {
+				continue
+			}
+			w := weigh(&e.block)
+			if len(blocks) > 0 && weight+w > reportWeight {
+				break
+			}
+			blocks, weight = append(blocks, e.block), weight+w
+		}
+		l.forget(n)
+		if len(blocks) > 0 {
+			return l.number(of.rank, message.Report{
+				Route: message.Sync, WorkerID: c.opt.WorkerID, Rank: of.rank, Model: c.opt.Model, Tier: of.tier, Blocks: blocks,
+			}, nil)
+		}
 	}
-	if l.weight > c.opt.QueueMost {
-		c.collapse(l)
-	}
+	return nil
 }
 
 // Failure says how a report failed.

@@ -8,6 +8,7 @@ import (
 
 	"warmpath/controlplane/kvevent"
 	"warmpath/controlplane/report/message"
+	"warmpath/dataplane/index"
 )
 
 func newTestCore(routers int) *Core {
@@ -177,7 +178,7 @@ func TestAnswers(t *testing.T) {
 	drain(t, c, 0)
 	answer(message.Answer{WantBlocks: []uint64{3, 99, 1}})
 	told := drain(t, c, 0)
-	if len(told) != 2 || told[1] != "0 e1 4 device sync 2" {
+	if len(told) != 2 || told[0] != "0 e1 4 device sync 2" {
 		t.Errorf("%q", told)
 	}
 	answer(message.Answer{Want: message.WantFull, WantBlocks: []uint64{1}})
@@ -196,6 +197,31 @@ func TestAnswers(t *testing.T) {
 	if told = drain(t, c, 0); told[0] != "0 e1 10 device sync full: 0" {
 		t.Errorf("%q", told)
 	}
+}
+
+// A router that knows nothing of a large cache is told all of it, however little
+// the queue may hold, and the changes meanwhile do not wait for that.
+func TestDescribeMoreThanTheQueue(t *testing.T) {
+	const blocks = 40
+	c := NewCore(CoreOptions{
+		WorkerID: "gpu", Ranks: 1, Routers: 1, MaxBlocks: blocks, QueueMost: 100,
+		Epoch: func() string { return "e1" }, Jitter: rand.New(rand.NewPCG(1, 2)),
+	})
+	c.Events(0, stored(1, blocks))
+	full, _ := c.Next(0, 0)
+	wanted := full.Report.Active.Short
+	c.Answered(0, full, &message.Answer{Seq: 1, WantBlocks: wanted})
+	c.Events(0, &kvevent.Batch{Events: []kvevent.Event{{Kind: kvevent.Removed, Hashes: []uint64{blocks}, Group: kvevent.NotSaid}}})
+	c.Flush()
+	want(t, "all", drain(t, c, 0), fmt.Sprintf("0 e1 2 device sync %d", blocks-1), "0 e1 3 device eviction 1")
+	if n := c.Status().Routers[0].Collapses; n != 0 {
+		t.Errorf("the queue was given up %d times", n)
+	}
+	// One that is given up half way is made again.
+	c.want(c.links[0], 0, index.Device, wanted)
+	c.Next(0, 0)
+	c.collapse(c.links[0])
+	want(t, "given up", drain(t, c, 0), fmt.Sprintf("0 e1 5 device sync full: %d", blocks-1), fmt.Sprintf("0 e1 6 device sync %d", blocks-1))
 }
 
 // Reports stay below what a router takes, whatever blocks are in them.

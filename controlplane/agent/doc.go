@@ -7,6 +7,10 @@
 // answers and times come in by calls, the next report goes out by a call. Agent
 // puts Core behind an engine's event port and HTTP clients.
 //
+// Beside that, and without it, SayLoad has the kernel put the engine's queue and KV
+// use into segments of its answers (package bpf), where package kernel reads them on
+// the routers' side. Nothing of it reaches Core.
+//
 // It may assume that events of one rank come in the engine's order, and that
 // whoever brings them says when some are missing. It claims too little rather
 // than too much: what it is not sure of, it takes back. It keeps no files, and a

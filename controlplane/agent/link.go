@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"maps"
+	"slices"
+
 	"warmpath/controlplane/report/message"
 	"warmpath/dataplane/index"
 )
@@ -27,9 +30,16 @@ func weigh(b *message.Block) int {
 // Sequence numbers are given when a report is first sent. What is dropped before
 // leaves no gap; what is dropped after does, and is always followed by a full
 // sync.
+//
+// What a router asked for is described beside the queue, and outside its weight:
+// a router that knows nothing of a large cache asks for more than the queue may
+// hold. The order of the two does not matter, for a hash says its tokens for ever.
 type link struct {
 	queue    []item
 	weight   int
+	asked    []ask            // to be described, parents first; at most the node's live blocks
+	pending  map[ask]struct{} // asked as a set
+	told     bool             // the latest report was a description: the queue is next
 	sending  *Outgoing
 	ranks    []linkRank
 	failures int // in a row
@@ -59,6 +69,13 @@ type item struct {
 	weight int
 }
 
+// ask is a block whose tokens a router has asked for.
+type ask struct {
+	rank int
+	tier index.Tier
+	hash uint64
+}
+
 // Outgoing is a report on its way to a router. Its slices must not be written
 // to.
 type Outgoing struct {
@@ -71,6 +88,8 @@ type Outgoing struct {
 func (l *link) begin(rank int, epoch string) {
 	l.ranks[rank] = linkRank{epoch: epoch}
 	l.drop(func(it *item) bool { return it.rank == rank })
+	l.asked = slices.DeleteFunc(l.asked, func(a ask) bool { return a.rank == rank })
+	maps.DeleteFunc(l.pending, func(a ask, _ struct{}) bool { return a.rank == rank })
 	if l.sending != nil && l.sending.rank == rank {
 		l.sending = nil
 	}
@@ -83,8 +102,36 @@ func (l *link) wantFull(rank int, tier index.Tier) {
 	l.ranks[rank].full[tier] = true
 	l.drop(func(it *item) bool { return it.rank == rank && it.report.Tier == tier })
 	if l.sending != nil && l.sending.rank == rank && l.sending.Report.Tier == tier {
-		l.sending = nil // should it come late after all, its seq is too low by then
+		l.recall() // should it come late after all, its seq is too low by then
 	}
+}
+
+// recall gives up the report under way. A router asks for a block a few times
+// only, so that what was to be described still is.
+func (l *link) recall() {
+	if out := l.sending; out != nil && out.Report.Route == message.Sync {
+		for i := range out.Report.Blocks {
+			l.ask(ask{out.rank, out.Report.Tier, out.Report.Blocks[i].Hash})
+		}
+	}
+	l.sending = nil
+}
+
+// ask notes a block that is to be described.
+func (l *link) ask(a ask) {
+	if _, noted := l.pending[a]; noted {
+		return
+	}
+	l.pending[a] = struct{}{}
+	l.asked = append(l.asked, a)
+}
+
+// forget drops the first asks.
+func (l *link) forget(n int) {
+	for _, a := range l.asked[:n] {
+		delete(l.pending, a)
+	}
+	l.asked = l.asked[n:]
 }
 
 // push queues an item, unless a full sync will say it.

@@ -60,15 +60,22 @@ func (e Encoding) answer(body []byte) (*message.Answer, error) {
 }
 
 // ParseRouter reads the base URL of a router's reports listener.
-func ParseRouter(raw string) (string, error) {
+func ParseRouter(raw string) (string, error) { return parseBase("router", raw, "http://10.0.0.1:8082") }
+
+// ParseEngine reads the base URL of an engine.
+func ParseEngine(raw string) (string, error) {
+	return parseBase("engine", raw, "http://127.0.0.1:8000")
+}
+
+func parseBase(what, raw, example string) (string, error) {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("router %q is not a URL; write one such as http://10.0.0.1:8082", raw)
+		return "", fmt.Errorf("%s %q is not a URL; write one such as %s", what, raw, example)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return "", fmt.Errorf("router %q has no scheme or no host; write one such as http://10.0.0.1:8082", raw)
+		return "", fmt.Errorf("%s %q has no scheme or no host; write one such as %s", what, raw, example)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return "", fmt.Errorf("router %q has more than a scheme, a host and a path; remove the rest", u.Redacted())
+		return "", fmt.Errorf("%s %q has more than a scheme, a host and a path; remove the rest", what, u.Redacted())
 	}
 	return strings.TrimRight(u.String(), "/"), nil
 }
