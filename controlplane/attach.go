@@ -15,6 +15,7 @@ func (c *ControlPlane) Attach(d *dataplane.Dataplane) {
 		d.ApplyExact(c.exact)
 	}
 	c.exactly.Unlock()
+	c.opt.Kernel.Attach(d)
 	notes, bell := d.Notes()
 	rings := make([]indexer.Ring, len(notes))
 	for i, ring := range notes {
@@ -22,6 +23,7 @@ func (c *ControlPlane) Attach(d *dataplane.Dataplane) {
 	}
 	_ = c.indexer.Attach(c.ctx, rings, bell, c.sinceStart()-d.NowNs()) // nothing but the end prevents it
 	c.wait.Go(func() { c.passDisagreements(d) })
+	c.wait.Go(func() { c.sentinels.Run(c.ctx) })
 }
 
 // applyExact gives the data plane its models, now or when there is one.

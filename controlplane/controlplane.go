@@ -15,9 +15,12 @@ import (
 	"warmpath/controlplane/discover"
 	"warmpath/controlplane/engine"
 	"warmpath/controlplane/exact"
+	"warmpath/controlplane/guard"
 	"warmpath/controlplane/indexer"
+	"warmpath/controlplane/kernel"
 	"warmpath/controlplane/publish"
 	"warmpath/controlplane/report"
+	"warmpath/controlplane/sentinel"
 	"warmpath/controlplane/state"
 	"warmpath/controlplane/takeover"
 	"warmpath/dataplane"
@@ -49,6 +52,8 @@ type Options struct {
 	Reread func() (*config.Config, error)
 	// Sockets opens what is listened on; nil opens it here.
 	Sockets *takeover.Sockets
+	// Kernel is what the kernel tells of connections; nil if nobody asked it.
+	Kernel *kernel.Plane
 	// Offer is what Inherit goes on from; nil if there is nothing.
 	Offer *takeover.Offer
 }
@@ -70,6 +75,10 @@ type ControlPlane struct {
 	placer  *report.Placer // the indexer's goroutine's
 	reports *reports       // nil without a listener
 	learned learner
+
+	sentinels *sentinel.Keeper
+	guard     *guard.Keeper
+	guardPlan *guard.Plan // what the router was started with
 
 	data          atomic.Pointer[dataplane.Dataplane] // nil before Attach
 	disagreements chan dataplane.Disagreement
@@ -100,6 +109,10 @@ func Start(opt Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read nodes: %w", err)
 	}
+	if c.guardPlan, err = guard.Read(guardSettings(opt.Config)); err != nil {
+		return nil, fmt.Errorf("read kernel.xdp: %w", err)
+	}
+	c.guard = guard.New(guard.Options{Log: opt.Log, Signals: c.guardSignals})
 	if c.opt.Sockets == nil {
 		c.opt.Sockets = takeover.NewSockets()
 	}
@@ -115,6 +128,7 @@ func Start(opt Options) (*ControlPlane, error) {
 		},
 		Echo: c.echoed, Sent: c.promptSent, Forgot: func(slot int) { c.placer.Forget(slot) },
 	})
+	c.sentinels = c.newSentinels()
 	c.placer = report.NewPlacer(c.indexer.Writer(), c.chains)
 	c.streams = newStreams(c)
 	if c.prover, err = c.newProver(); err != nil {
@@ -131,6 +145,9 @@ func Start(opt Options) (*ControlPlane, error) {
 	c.wait.Go(func() { c.indexer.Run(ctx) })
 	c.wait.Go(func() { c.prover.Run(ctx) })
 	c.wait.Go(func() { c.tick(ctx) })
+	if opt.Kernel != nil {
+		c.wait.Go(func() { opt.Kernel.Run(ctx, opt.Fleet, c.kernelFault, c.kernelLoads) })
+	}
 	if c.reports != nil {
 		c.reports.server.Serve(c.reports.ln)
 	}
@@ -146,6 +163,7 @@ func Start(opt Options) (*ControlPlane, error) {
 // Stop ends all goroutines.
 func (c *ControlPlane) Stop() {
 	c.stopReports() // first, while what it has taken can still be applied
+	c.guard.Stop()
 	c.cancel()
 	c.poller.Stop()
 	c.wait.Wait()
@@ -231,10 +249,12 @@ func (c *ControlPlane) publish(ctx context.Context, s state.State) {
 	if err := c.poller.Set(targetsOf(s)); err != nil {
 		c.opt.Log.Error("cannot poll the fleet", "err", err)
 	}
+	before := c.opt.Fleet.Load()
 	if err := publish.To(c.opt.Fleet, s); err != nil {
 		c.opt.Log.Error("snapshot not published; the last one stays in force", "err", err)
 	}
 	snap := c.opt.Fleet.Load()
+	c.evacuate(before, snap)
 	c.streams.follow(ctx, &s, snap)
 	c.prover.Set(provable(&s, snap))
 }

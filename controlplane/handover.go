@@ -41,7 +41,7 @@ func (g *giver) Begin() takeover.Offer {
 	s, snap := g.c.State(), g.c.opt.Fleet.Load()
 	for _, n := range s.Nodes {
 		if !n.Removing {
-			offer.Nodes = append(offer.Nodes, offered(n, s.Settings.Models, snap))
+			offer.Nodes = append(offer.Nodes, offered(n, s, snap))
 		}
 	}
 	return offer
@@ -56,18 +56,19 @@ func (g *giver) tap(j *journal) {
 }
 
 // offered is what a successor is told of a node.
-func offered(n *state.Node, configured []state.ModelSpec, snap *fleet.Snapshot) takeover.Node {
+func offered(n *state.Node, s *state.State, snap *fleet.Snapshot) takeover.Node {
 	out := takeover.Node{
 		Spec: n.Spec, Added: n.Source == state.APISource, Ready: n.Health == fleet.Ready && n.Breaker == fleet.Closed, Drained: n.Drain,
 		Models: n.Models, Engine: n.Engine, Sample: n.Sample, Exact: n.Exact,
 		Speed: takeover.Speed{
-			Prefill: n.PrefillTokensPerSecond, Decode: n.DecodeTokensPerSecond, RoundTrip: n.RoundTripSeconds, Evicted: n.EvictedTokensPerSecond,
+			Prefill: n.Prefill.Gauge, PrefillSamples: n.Prefill.Samples(s.NowNs), Decode: n.Decode.Gauge, DecodeSamples: n.Decode.Samples(s.NowNs),
+			RoundTrip: n.RoundTripSeconds, Evicted: n.EvictedTokensPerSecond,
 		},
 	}
 	if !n.SampleFresh { // facts alone do not go stale
 		out.Sample = state.Sample{Engine: n.Sample.Engine, BlockTokens: n.Sample.BlockTokens, CacheTokens: n.Sample.CacheTokens}
 	}
-	out.Model, out.UnitTokens = chainsAt(n, configured, snap)
+	out.Model, out.UnitTokens = chainsAt(n, s.Settings.Models, snap)
 	return out
 }
 

@@ -133,7 +133,9 @@ func (c *ControlPlane) introduce(n *takeover.Node, incarnation uint64) {
 		c.Send(state.MetricsSeen{NowNs: now, Node: name, Incarnation: incarnation, Sample: n.Sample})
 	}
 	c.Send(state.RateSeen{
-		NowNs: now, Node: name, Incarnation: incarnation, PrefillTokensPerSecond: n.Speed.Prefill, DecodeTokensPerSecond: n.Speed.Decode,
+		NowNs: now, Node: name, Incarnation: incarnation,
+		PrefillTokensPerSecond: n.Speed.Prefill, PrefillSamples: n.Speed.PrefillSamples,
+		DecodeTokensPerSecond: n.Speed.Decode, DecodeSamples: n.Speed.DecodeSamples,
 		RoundTripSeconds: n.Speed.RoundTrip, EvictedTokensPerSecond: n.Speed.Evicted,
 	})
 	if n.Ready {

@@ -17,17 +17,34 @@ type learner struct {
 }
 
 type nodeSeen struct {
-	prefillTokens  uint64
-	prefillSeconds float64
-	first          [len(latencyWindows)]tally.Histogram // at the start of each latency window
+	prefill, decode work
+	first           [len(latencyWindows)]tally.Histogram // at the start of each latency window
+}
+
+// work is tokens that were made in so many answers, and the time that they took.
+type work struct {
+	tokens  uint64
+	seconds float64
+	answers uint64
+}
+
+// since returns the rate of what was done after was, unknown and no new mark
+// while that is too little.
+func (w work) since(was work, least uint64) (rate fleet.Gauge, answers int, mark work) {
+	tokens, took := w.tokens-was.tokens, w.seconds-was.seconds
+	if tokens < least || took <= 0 {
+		return fleet.Gauge{}, 0, was
+	}
+	return fleet.Gauge{Value: float64(tokens) / took, Known: true}, int(w.answers - was.answers), w
 }
 
 type loadSeen struct{ refused, resets, serverFails, silent int64 }
 
 const (
-	rateTokensMin    = 512 // the least prefill that makes one measurement of a rate
-	latencyEvery     = 10  // reports of learned values between two of latency
-	failuresReported = 64  // failures of one kind that one tick reports one by one
+	prefillTokensMin = 512 // the least work that makes one measurement of a rate
+	decodeTokensMin  = 64
+	latencyEvery     = 10 // reports of learned values between two of latency
+	failuresReported = 64 // failures of one kind that one tick reports one by one
 )
 
 // latencyWindows are the percentiles of first-event times that are reported.
@@ -114,22 +131,20 @@ func (c *ControlPlane) reportLearned() {
 // before is s, or nothing if t counts less: the loops have forgotten what they
 // had counted, and count from zero again.
 func (s nodeSeen) before(t *dataplane.NodeTally) nodeSeen {
-	if t.PrefillTokens < s.prefillTokens || t.FirstEvent.Total < s.first[0].Total {
+	if t.PrefillTokens < s.prefill.tokens || t.DecodeTokens < s.decode.tokens || t.FirstEvent.Total < s.first[0].Total {
 		return nodeSeen{}
 	}
 	return s
 }
 
+// reportRate sends what the node's latest answers say of its speed.
 func (c *ControlPlane) reportRate(n *state.Node, t *dataplane.NodeTally, was *nodeSeen) {
-	tokens, took := t.PrefillTokens-was.prefillTokens, t.PrefillSeconds-was.prefillSeconds
-	if tokens < rateTokensMin || took <= 0 {
-		return
+	e := state.RateSeen{NowNs: c.NowNs(), Node: n.Spec.Name, Incarnation: n.Incarnation}
+	e.PrefillTokensPerSecond, e.PrefillSamples, was.prefill = work{t.PrefillTokens, t.PrefillSeconds, t.Prefills}.since(was.prefill, prefillTokensMin)
+	e.DecodeTokensPerSecond, e.DecodeSamples, was.decode = work{t.DecodeTokens, t.DecodeSeconds, t.Decodes}.since(was.decode, decodeTokensMin)
+	if e.PrefillTokensPerSecond.Known || e.DecodeTokensPerSecond.Known {
+		c.Send(e)
 	}
-	was.prefillTokens, was.prefillSeconds = t.PrefillTokens, t.PrefillSeconds
-	c.Send(state.RateSeen{
-		NowNs: c.NowNs(), Node: n.Spec.Name, Incarnation: n.Incarnation,
-		PrefillTokensPerSecond: fleet.Gauge{Value: float64(tokens) / took, Known: true},
-	})
 }
 
 func (c *ControlPlane) reportLatency(n *state.Node, t *dataplane.NodeTally, was *nodeSeen) {

@@ -87,7 +87,7 @@ func TestReportRate(t *testing.T) {
 		seconds float64
 		want    float64 // 0 = nothing is reported
 	}{
-		{rateTokensMin - 1, 1, 0},
+		{prefillTokensMin - 1, 1, 0},
 		{1000, 0.5, 2000},
 		{1000, 0.5, 0},
 		{2000, 1.5, 1000},

@@ -7,7 +7,16 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"warmpath/controlplane/config"
 )
+
+// Memory returns what bodies and answers may take under a configuration, and what
+// there is: of this host, or of the control group that the process is in. 0 is not
+// known, or no bound.
+func Memory(c *config.Config) (budget, all int64) {
+	return memoryBudget(c.Limits.MemoryBytes), memoryOf("/")
+}
 
 // memoryBudget is what bodies and answers may take: what was configured, else
 // half of the memory that this host, or the control group that the process is in,

@@ -3,11 +3,13 @@ package controlplane
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 
 	"warmpath/controlplane/config"
 	"warmpath/controlplane/engine"
 	"warmpath/controlplane/exact"
+	"warmpath/controlplane/guard"
 	"warmpath/controlplane/report"
 	"warmpath/controlplane/state"
 	"warmpath/dataplane/fleet"
@@ -27,8 +29,8 @@ func (c *ControlPlane) newProver() (*exact.Prover, error) {
 }
 
 // CheckFiles reads the files that a configuration names: tokenizers, templates,
-// tokens of reporters. notes say what of them costs exactness; the error, that
-// the router would not start.
+// tokens of reporters, lists of the guard. notes say what of them costs exactness
+// or the guard; the error, that the router would not start.
 func CheckFiles(c *config.Config) (notes []string, err error) {
 	for _, source := range sourcesOf(c) {
 		l, err := exact.Load(source)
@@ -47,6 +49,13 @@ func CheckFiles(c *config.Config) (notes []string, err error) {
 			return notes, err
 		}
 		notes = append(notes, tokenNotes(c, tokens)...)
+	}
+	settings := guardSettings(c)
+	if _, err := guard.Read(settings); err != nil {
+		return notes, err
+	}
+	if _, err := net.InterfaceByName(settings.Interface); err != nil && settings.Off == "" {
+		notes = append(notes, fmt.Sprintf("kernel.xdp.interface %q: this host has none of that name; `ip link` shows those it has", settings.Interface))
 	}
 	return notes, nil
 }

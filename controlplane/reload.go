@@ -7,6 +7,7 @@ import (
 
 	"warmpath/controlplane/config"
 	"warmpath/controlplane/discover"
+	"warmpath/controlplane/guard"
 	"warmpath/controlplane/state"
 )
 
@@ -34,8 +35,14 @@ func (c *ControlPlane) Reload() (restart []string, err error) {
 	restart = c.restartKeys(next)
 	inForce := *next
 	// Seed: a new one would void every entry of the index. Connections: they
-	// must fit the descriptors, which are counted at the start.
+	// must fit the descriptors, which are counted at the start. The kernel's mode:
+	// what it allows was loaded then.
 	inForce.Seed, inForce.Limits.Connections = c.opt.Config.Seed, c.opt.Config.Limits.Connections
+	inForce.Kernel.Mode, inForce.Kernel.NodeLoad = c.opt.Config.Kernel.Mode, c.opt.Config.Kernel.NodeLoad
+	guarding, err := guard.Read(guardSettings(&inForce))
+	if err != nil {
+		return nil, fmt.Errorf("reload kernel.xdp: %w", err)
+	}
 	settings, err := DataplaneSettings(&inForce)
 	if err != nil {
 		return nil, fmt.Errorf("reload configuration: %w", err)
@@ -58,6 +65,8 @@ func (c *ControlPlane) Reload() (restart []string, err error) {
 	if data := c.data.Load(); data != nil {
 		data.Apply(settings)
 	}
+	c.guard.Apply(guarding)
+	c.opt.Kernel.Retune(tuningOf(&inForce))
 	c.Send(state.ConfigChanged{NowNs: c.NowNs(), Settings: settingsOf(&inForce)})
 	return restart, nil
 }

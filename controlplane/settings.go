@@ -5,12 +5,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"warmpath/controlplane/config"
 	"warmpath/controlplane/engine"
+	"warmpath/controlplane/kernel"
 	"warmpath/controlplane/state"
 	"warmpath/dataplane"
 	"warmpath/dataplane/policy"
@@ -23,6 +25,34 @@ const firstEventFloorNs = int64(20e9)
 
 // hedgeFloorNs is the least silence that hedge: auto waits for.
 const hedgeFloorNs = int64(1e9)
+
+// kernelSlots is how many connections to nodes are followed segment by segment:
+// 3 MiB of memory that is shared with the kernel.
+const kernelSlots = 1 << 14
+
+// KernelOptions translates a configuration for the kernel plane.
+func KernelOptions(c *config.Config, log *slog.Logger) kernel.Options {
+	return kernel.Options{
+		Mode: c.Kernel.Mode, Slots: kernelSlots, Log: log,
+		Tuning: tuningOf(c), NodeLoad: c.Kernel.NodeLoad,
+	}
+}
+
+// tuningOf is how connections to nodes are treated. Nodes that are added at run time
+// have the marks that all have.
+func tuningOf(c *config.Config) kernel.Tuning {
+	k := &c.Kernel
+	t := kernel.Tuning{
+		RTOMin: k.RTOMin, SynRTO: k.SynRTO, UserTimeout: k.UserTimeout, NotSentLowatBytes: k.NotSentLowatBytes,
+		Mark: kernel.Mark(k.Mark), Marks: map[string]kernel.Mark{},
+	}
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; n.Mark != (config.Mark{}) {
+			t.Marks[n.Name] = kernel.Mark(n.Mark)
+		}
+	}
+	return t
+}
 
 // DataplaneSettings translates a configuration for the data plane.
 func DataplaneSettings(c *config.Config) (*dataplane.Settings, error) {

@@ -19,6 +19,7 @@ type Engine struct {
 	Model   string       // what it serves
 	Status  atomic.Int64 // of its answers to prompts; 0 = 200
 	Sick    atomic.Bool  // its health route answers 503
+	Hangs   atomic.Bool  // prompts get no answer before their clients leave
 	NoText  atomic.Bool  // it has no metrics: 404
 	Block   atomic.Int64 // tokens of a block, as its metrics say; 0 = 16
 	Asked   atomic.Int64 // questions for metrics
@@ -108,6 +109,11 @@ func (e *Engine) routes() http.Handler {
 		e.Prompts.Add(1)
 		if status := int(e.Status.Load()); status != 0 {
 			w.WriteHeader(status)
+			return
+		}
+		if e.Hangs.Load() {
+			_, _ = io.Copy(io.Discard, r.Body) // the server sees a client leave only behind the body
+			<-r.Context().Done()
 			return
 		}
 		count := 100

@@ -13,6 +13,7 @@ import (
 
 	"warmpath/controlplane"
 	"warmpath/controlplane/config"
+	"warmpath/controlplane/kernel"
 	"warmpath/dataplane"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/index"
@@ -25,6 +26,8 @@ type Router struct {
 	Fleet   *fleet.Holder
 	Index   *index.Index
 	Log     *Log
+
+	kernel *kernel.Plane // nil with kernel.mode auto or off
 
 	mu   sync.Mutex
 	text string // guarded by mu: the configuration that a reload reads
@@ -69,8 +72,14 @@ func StartData(t testing.TB, text string) *Router {
 		t.Fatal(err)
 	}
 	r.Index = index.New(index.Options{MemoryBytes: c.Index.MemoryBytes})
+	if mode := c.Kernel.Mode; mode != "auto" && mode != "off" { // else the kernel's programs are left out
+		if r.kernel, err = kernel.Open(controlplane.KernelOptions(c, slog.New(slog.DiscardHandler))); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(r.kernel.Close)
+	}
 	r.Data, err = dataplane.Start(dataplane.Options{
-		Listener: l, Loops: c.Loops, Fleet: r.Fleet, Index: r.Index, Settings: settings, Decisions: c.Decisions.Keep, Log: slog.New(slog.DiscardHandler),
+		Listener: l, Loops: c.Loops, Fleet: r.Fleet, Index: r.Index, Settings: settings, Decisions: c.Decisions.Keep, Flow: r.kernel.Table(), Time: r.kernel.NeedsLoops(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +98,7 @@ func (r *Router) StartControl(t testing.TB) {
 	}
 	c.Seed = seed
 	r.Control, err = controlplane.Start(controlplane.Options{
-		Config: &c, Fleet: r.Fleet, Index: r.Index, Dataplane: r.Data, Log: slog.New(slog.NewTextHandler(r.Log, nil)),
+		Config: &c, Fleet: r.Fleet, Index: r.Index, Dataplane: r.Data, Kernel: r.kernel, Log: slog.New(slog.NewTextHandler(r.Log, nil)),
 		Reread: func() (*config.Config, error) { return r.parse() },
 	})
 	if err != nil {
