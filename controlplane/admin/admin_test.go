@@ -184,8 +184,13 @@ func TestNodes(t *testing.T) {
 	}
 	s.WaitState(t, "a", "ready")
 	s.get("/api/nodes", &nodes)
-	if len(nodes) != 1 || nodes[0].SourceOfNode != "api" {
+	if len(nodes) != 1 || nodes[0].SourceOfNode != "api" || nodes[0].Down != "" {
 		t.Errorf("%+v", nodes)
+	}
+	a.Sick.Store(true)
+	s.WaitState(t, "a", "down")
+	if s.get("/api/nodes", &nodes); nodes[0].Down != "unhealthy" {
+		t.Errorf("a node whose health route answers 503 is down for being %q", nodes[0].Down)
 	}
 }
 
@@ -347,7 +352,7 @@ func TestCrossOrigin(t *testing.T) {
 
 func TestRoutes(t *testing.T) {
 	s := serve(t, "", "nodes: []\n")
-	for _, path := range []string{"/nowhere", "/api/", "/api/reload", "/api/kernel", "/api/scaler"} {
+	for _, path := range []string{"/nowhere", "/api/", "/api/reload", "/api/scaler"} {
 		s.refused("GET", path, "", 404, "not_found", path)
 	}
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=1"} {

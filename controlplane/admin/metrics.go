@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmpath/controlplane/sentinel"
 	"warmpath/dataplane"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/tally"
@@ -26,6 +27,7 @@ var (
 	descDuration   = desc("request_duration_seconds", "From a request's first byte to its answer's last.")
 	descTTFT       = desc("ttft_seconds", "From sending to a node to its first event with content.", "node")
 	descITL        = desc("inter_token_seconds", "Between events of a stream.", "node")
+	descLag        = desc("router_lag_seconds", "From the kernel having a first event to a loop having read it: what the router adds. Only where the kernel follows connections.")
 	descRouting    = desc("routing_seconds", "From the last byte needed for the decision to the first byte out.")
 	descDecisions  = desc("decisions_total", "Decisions.", "policy", "reason", "exactness", "prefix")
 	descPrompt     = desc("prompt_tokens_total", "Prompt tokens routed.")
@@ -36,8 +38,11 @@ var (
 	descBudget     = desc("retry_budget_exhausted_total", "Retries that the budget refused.")
 	descInFlight   = desc("in_flight", "Requests in flight at the node.", "node")
 	descTokens     = desc("in_flight_tokens", "Prompt and expected output tokens in flight at the node.", "node")
+	descHealed     = desc("in_flight_healed_total", "Times that counts of what is in flight at the node were wrong and were corrected; each is a mistake in the router.", "node")
 	descFailures   = desc("node_failures_total", "Failures of the node, ever.", "node", "kind")
 	descState      = desc("node_state", "1 for the state the node is in.", "node", "state")
+	descDown       = desc("node_down", "1 for why the node is down.", "node", "cause")
+	descSentinels  = desc("sentinels_total", "Exchanges with the hosts of nodes that were silent while requests waited there.", "node", "outcome")
 	descBreaker    = desc("node_breaker", "1 for the state the node's breaker is in.", "node", "state")
 	descWeight     = desc("node_weight", "Measured speed, 1.0 = median of the model's nodes.", "node")
 	descIndexBytes = desc("index_bytes", "Memory of the index.")
@@ -73,6 +78,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	m.histogram(descDuration, &t.Duration)
 	m.histogram(descRouting, &t.Routing)
+	m.histogram(descLag, &t.Lag)
 	m.histogram(descMatchErr, &t.MatchErr)
 	m.counter(descPrompt, float64(t.PromptTokens))
 	for i, n := range t.MatchedTokens {
@@ -102,7 +108,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	m.gauge(descBuild, 1, c.opt.Version)
 	c.index(m)
 	c.events(m)
+	c.guard(m)
 	c.texts(m, &t)
+	c.kernel(m, &t)
 	for _, n := range c.opt.Fleet.Load().Nodes {
 		if n != nil {
 			c.node(m, n, t.Nodes[n.Name])
@@ -121,18 +129,27 @@ func (c *collector) index(m maker) {
 
 var (
 	nodeStates    = []fleet.State{fleet.Joining, fleet.Warming, fleet.Ready, fleet.Draining, fleet.Down}
+	downCauses    = []fleet.Cause{fleet.CauseDead, fleet.CauseHung, fleet.CauseRefused, fleet.CauseUnhealthy}
 	breakerStates = []fleet.Breaker{fleet.Closed, fleet.Open, fleet.HalfOpen}
 )
 
 func (c *collector) node(m maker, n *fleet.Node, t *dataplane.NodeTally) {
 	m.gauge(descInFlight, float64(n.Load.Requests.Load()), n.Name)
 	m.gauge(descTokens, float64(n.Load.TotalTokens.Load()), n.Name)
+	m.counter(descHealed, float64(n.Load.Healed.Load()), n.Name)
 	m.counter(descFailures, float64(n.Load.Refused.Load()), n.Name, "refused")
 	m.counter(descFailures, float64(n.Load.Resets.Load()), n.Name, "reset")
 	m.counter(descFailures, float64(n.Load.ServerFails.Load()), n.Name, "server_error")
 	m.counter(descFailures, float64(n.Load.Silent.Load()), n.Name, "silent")
+	m.counter(descFailures, float64(n.Load.Dead.Load()), n.Name, "dead")
 	for _, s := range nodeStates {
 		m.gauge(descState, flag(n.State == s), n.Name, s.String())
+	}
+	for _, cause := range downCauses {
+		m.gauge(descDown, flag(n.Cause == cause), n.Name, cause.String())
+	}
+	for outcome, count := range c.opt.Control.Sentinels(n.Name) {
+		m.counter(descSentinels, float64(count), n.Name, sentinel.Outcome(outcome).String())
 	}
 	for _, b := range breakerStates {
 		m.gauge(descBreaker, flag(n.Breaker == b), n.Name, b.String())

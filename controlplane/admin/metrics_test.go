@@ -3,6 +3,8 @@ package admin_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -25,16 +27,33 @@ func (s *surface) metrics() map[string]*dto.MetricFamily {
 	return families
 }
 
+// everyOfKernel is those of every that come where programs can be loaded.
+var everyOfKernel = map[string]string{
+	"kernel_rtt_seconds":                   "node",
+	"kernel_first_byte_seconds":            "node",
+	"kernel_retransmits_total":             "node",
+	"kernel_retransmission_timeouts_total": "node",
+	"kernel_resets_total":                  "node direction",
+	"kernel_idle_closed_total":             "node",
+	"kernel_load_readings_total":           "node",
+	"kernel_zero_windows_total":            "node",
+	"kernel_socket_errors_total":           "node",
+	"kernel_unfollowed_total":              "reason",
+	"kernel_events_lost_total":             "",
+}
+
 // every metric that this build has, with its labels. What design section 12
 // names beyond them belongs to parts that are not in this build: the queue of
-// classes (queue_seconds), the kernel plane (kernel_*, xdp_packets_total,
-// router_lag_seconds), the scaler (scaler_*), and index_lookup_seconds, which
-// is not measured on the path of requests.
+// classes (queue_seconds), the packet filter (xdp_packets_total), the scaler
+// (scaler_*), and index_lookup_seconds, which is not measured on the path of
+// requests.
 var every = map[string]string{
 	"requests_total":               "model node code",
 	"request_duration_seconds":     "",
 	"ttft_seconds":                 "node",
 	"inter_token_seconds":          "node",
+	"kernel_tier":                  "tier",
+	"router_lag_seconds":           "",
 	"routing_seconds":              "",
 	"decisions_total":              "policy reason exactness prefix",
 	"prompt_tokens_total":          "",
@@ -44,6 +63,7 @@ var every = map[string]string{
 	"retries_total":                "reason",
 	"in_flight":                    "node",
 	"in_flight_tokens":             "node",
+	"in_flight_healed_total":       "node",
 	"node_state":                   "node state",
 	"node_weight":                  "node",
 	"index_blocks":                 "node",
@@ -62,6 +82,8 @@ var every = map[string]string{
 	"index_evictions_total":        "reason",
 	"node_breaker":                 "node state",
 	"node_failures_total":          "node kind",
+	"node_down":                    "node cause",
+	"sentinels_total":              "node outcome",
 	"pressure":                     "",
 	"retry_budget_exhausted_total": "",
 	"node_trust":                   "node state",
@@ -84,8 +106,13 @@ func TestMetrics(t *testing.T) {
 	good, bad := ct.StartExact(t, "m", tokens), ct.StartEngine(t, "m")
 	bad.Status.Store(500)
 	// Nobody listens where the events of one node should come from.
-	s := serve(t, "", fmt.Sprintf("policy: {name: round_robin}\nmodels: [{name: m, tokenizer: %q}]\n"+
-		"nodes: [{name: good, url: %q, kv_events: {endpoint: \"tcp://127.0.0.1:1\"}}, {name: bad, url: %q}]\n", tokens.Path, good.URL(), bad.URL()))
+	kernelMode, want := "off", maps.Clone(every)
+	if os.Geteuid() == 0 {
+		kernelMode = "require"
+		maps.Copy(want, everyOfKernel)
+	}
+	s := serve(t, "", fmt.Sprintf("kernel: {mode: %q, node_load: true}\npolicy: {name: round_robin}\nmodels: [{name: m, tokenizer: %q}]\n"+
+		"nodes: [{name: good, url: %q, kv_events: {endpoint: \"tcp://127.0.0.1:1\"}}, {name: bad, url: %q}]\n", kernelMode, tokens.Path, good.URL(), bad.URL()))
 	s.WaitServed(t, "good", "m")
 	s.WaitServed(t, "bad", "m")
 	ct.Eventually(t, "its prompts are proved", func() bool { return s.Node("good").Exact&1 != 0 })
@@ -99,8 +126,11 @@ func TestMetrics(t *testing.T) {
 		f := s.metrics()["warmpath_requests_total"]
 		return f != nil && f.Metric[0].Counter.GetValue() == asked
 	})
+	if kernelMode == "require" {
+		ct.Eventually(t, "the kernel has seen the nodes", func() bool { return s.metrics()["warmpath_kernel_first_byte_seconds"] != nil })
+	}
 	families := s.metrics()
-	for name, labels := range every {
+	for name, labels := range want {
 		f := families["warmpath_"+name]
 		if f == nil {
 			t.Errorf("no warmpath_%s", name)
@@ -110,14 +140,14 @@ func TestMetrics(t *testing.T) {
 		for _, l := range f.Metric[0].Label {
 			got = append(got, l.GetName())
 		}
-		want := strings.Fields(labels)
-		slices.Sort(want)
-		if slices.Sort(got); !slices.Equal(got, want) || f.GetHelp() == "" {
+		expected := strings.Fields(labels)
+		slices.Sort(expected)
+		if slices.Sort(got); !slices.Equal(got, expected) || f.GetHelp() == "" {
 			t.Errorf("warmpath_%s has labels %q, help %q", name, got, f.GetHelp())
 		}
 	}
 	for name := range families {
-		if _, known := every[strings.TrimPrefix(name, "warmpath_")]; !known {
+		if _, known := want[strings.TrimPrefix(name, "warmpath_")]; !known {
 			t.Errorf("%s is not in the list", name)
 		}
 	}
@@ -158,10 +188,14 @@ func TestMetrics(t *testing.T) {
 		{"node_state", []string{"good", "ready"}, 1},
 		{"node_state", []string{"good", "down"}, 0},
 		{"node_breaker", []string{"good", "closed"}, 1},
+		{"node_down", []string{"dead", "good"}, 0},
+		{"node_failures_total", []string{"dead", "bad"}, 0},
+		{"sentinels_total", []string{"good", "unanswered"}, 0},
 		{"cached_tokens_total", []string{"good"}, 64 * asked},
 		{"match_error_tokens", nil, asked},
 		{"in_flight", []string{"good"}, 0},
 		{"in_flight_tokens", []string{"bad"}, 0},
+		{"in_flight_healed_total", []string{"good"}, 0},
 		{"build_info", []string{"v<1>"}, 1},
 		{"config_reload_success", nil, 1},
 		{"ttft_seconds", []string{"good"}, 0}, // only of streams

@@ -18,6 +18,7 @@ type NodeView struct {
 	Name          string   `json:"name"`
 	URL           string   `json:"url"`
 	State         string   `json:"state"`
+	Down          string   `json:"down"` // why the state is down: dead, hung, refused, unhealthy; "" = it is not
 	Breaker       string   `json:"breaker"`
 	Reason        string   `json:"reason"`
 	Engine        string   `json:"engine"`
@@ -44,6 +45,9 @@ type NodeView struct {
 	Running      *float64 `json:"running_requests"`
 	KVUse        *float64 `json:"kv_use"`
 	PrefillRate  *float64 `json:"prefill_tokens_per_second"`
+	PrefillError *float64 `json:"prefill_relative_error"` // one standard error
+	DecodeRate   *float64 `json:"decode_tokens_per_second"`
+	DecodeError  *float64 `json:"decode_relative_error"`
 	RoundTrip    *float64 `json:"round_trip_seconds"`
 	ErrorShare   *float64 `json:"error_share"`
 	SourceOfNode string   `json:"source"`
@@ -84,7 +88,7 @@ func (s *Server) nodeView(n *state.Node, f *fleet.Node) NodeView {
 		models[i] = m.ID
 	}
 	return NodeView{
-		Name: f.Name, URL: f.URL, State: f.State.String(), Breaker: f.Breaker.String(), Reason: why(n, f),
+		Name: f.Name, URL: f.URL, State: f.State.String(), Down: f.Cause.String(), Breaker: f.Breaker.String(), Reason: why(n, f),
 		Engine: f.Engine, Models: models, Island: f.Island, Region: f.Region, Slot: f.Slot, Generation: f.Generation,
 		CapacityClass: f.CapacityClass, Weight: f.Weight,
 		InFlight: f.Load.Requests.Load(), InFlightTokens: f.Load.TotalTokens.Load(), InFlightPrefill: f.Load.PrefillTokens.Load(),
@@ -92,7 +96,8 @@ func (s *Server) nodeView(n *state.Node, f *fleet.Node) NodeView {
 		IndexUnits:  s.indexUnits(f),
 		MaxModelLen: f.MaxModelLen, BlockTokens: f.BlockTokens, CacheTokens: f.CacheTokens,
 		Queued: known(f.QueuedRequests), Running: known(f.RunningRequests), KVUse: known(f.KVUse),
-		PrefillRate: known(f.PrefillTokensPerSecond), RoundTrip: known(f.RoundTripSeconds), ErrorShare: known(f.ErrorShare),
+		PrefillRate: known(n.Prefill.Gauge), PrefillError: errorOf(&n.Prefill), DecodeRate: known(n.Decode.Gauge), DecodeError: errorOf(&n.Decode),
+		RoundTrip: known(f.RoundTripSeconds), ErrorShare: known(f.ErrorShare),
 		SourceOfNode: n.Source,
 		Trust:        trustNames(f), Exact: exactClasses(f), EngineVersion: n.Version,
 	}
@@ -143,6 +148,14 @@ func known(g fleet.Gauge) *float64 {
 		return nil
 	}
 	return &g.Value
+}
+
+// errorOf is how far a learned rate may be off.
+func errorOf(r *state.Rate) *float64 {
+	if !r.Known {
+		return nil
+	}
+	return &r.Error
 }
 
 func (s *Server) addNode(w http.ResponseWriter, r *http.Request) {

@@ -35,7 +35,7 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	err := pageTemplate.Execute(&b, map[string]any{
 		"Version": s.opt.Version, "Listen": s.opt.Dataplane.Addr().String(), "Policy": s.opt.Control.Config().Policy.Name,
 		"Nodes": s.nodeViews(), "Decisions": s.decisionViews(pageDecisions), "Index": indexView(s.opt.Index.Stats()),
-		"Active": s.opt.Dataplane.Active(),
+		"Active": s.opt.Dataplane.Active(), "Guard": s.opt.Control.Guard().Line(),
 	})
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, "page", err.Error())
