@@ -171,6 +171,35 @@ func TestBugPrefixIsFound(t *testing.T) {
 	}
 }
 
+// TestInFlightHasOnePlace finds changes of the counters of what is in flight
+// that the loops' check of them would not know of, so that they never healed.
+func TestInFlightHasOnePlace(t *testing.T) {
+	const place = "dataplane/inflight.go"
+	counters, changes := []string{"Requests", "PrefillTokens", "TotalTokens"}, []string{"Add", "Store", "Swap", "CompareAndSwap"}
+	found := 0
+	for _, s := range product(t) {
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			method, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !slices.Contains(changes, method.Sel.Name) {
+				return true
+			}
+			if counter, ok := method.X.(*ast.SelectorExpr); ok && slices.Contains(counters, counter.Sel.Name) {
+				if found++; s.path != place {
+					t.Errorf("%s changes %s: what a loop does not know that it has raised cannot heal; go through exchange.raise and settle in %s", s.at(call.Pos()), counter.Sel.Name, place)
+				}
+			}
+			return true
+		})
+	}
+	if found != len(counters) {
+		t.Errorf("%d changes were found, want one of each counter, in %s", found, place)
+	}
+}
+
 // TestToolsArePinned keeps the linters in go.mod, where their versions are
 // committed.
 func TestToolsArePinned(t *testing.T) {

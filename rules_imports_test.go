@@ -56,9 +56,9 @@ var importRules = []importRule{
 	{
 		name:   "bpf stays at the rim",
 		reason: "the router must build and run without eBPF",
-		remedy: "go through controlplane/kernel",
+		remedy: "go through controlplane/kernel or controlplane/guard",
 		applies: func(folder string) bool {
-			return !under(folder, "controlplane/kernel", "controlplane/agent", "bench", "bpf")
+			return !under(folder, "controlplane/kernel", "controlplane/guard", "controlplane/agent", "bench", "bpf")
 		},
 		forbids: func(_, p string) bool {
 			folder, ok := ours(p)
@@ -123,6 +123,7 @@ func TestImportRulesBite(t *testing.T) {
 		{"dataplane/index", "warmpath/dataplane/prefix", ""},
 		{"controlplane/state", "warmpath/bpf", "bpf stays at the rim"},
 		{"controlplane/kernel", "warmpath/bpf", ""},
+		{"controlplane/guard", "warmpath/bpf", ""},
 		{"scaler", "warmpath/dataplane/fleet", "scaler stands alone"},
 		{"scaler", "warmpath/scaler/actuate", ""},
 		{"cmd/warmpath", "warmpath/bench/engine", "measuring tools stay outside"},

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"os/signal"
+	"slices"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -11,6 +16,7 @@ import (
 
 	"warmpath/controlplane/agent"
 	"warmpath/controlplane/config"
+	"warmpath/controlplane/engine"
 	"warmpath/controlplane/kvevent"
 	"warmpath/controlplane/state"
 )
@@ -23,19 +29,31 @@ type agentFlags struct {
 	ranks                               int
 	interval, sync                      time.Duration
 	logLevel, logFormat                 string
+
+	load                          bool
+	loadPorts                     []uint
+	loadCgroup, loadURL, loadKind string
+	loadInterval                  time.Duration
 }
 
 func newAgent() *cobra.Command {
 	var f agentFlags
 	cmd := &cobra.Command{
-		Use: "agent --router URL --engine-events ENDPOINT --worker-id NAME --token-file FILE", GroupID: "run", Args: cobra.NoArgs,
-		Short: "Report an engine's cache to routers (runs on the GPU node)",
+		Use: "agent [--router URL --engine-events ENDPOINT --worker-id NAME --token-file FILE] [--load-option]", GroupID: "run", Args: cobra.NoArgs,
+		Short: "Report an engine's cache and load to routers (runs on the GPU node)",
 		Long: `Follow the KV-cache events of an engine on this host and report them to every router, for engines
 whose event port routers cannot or must not reach. Each router needs reports.listen, and this
-worker's token in its reports.tokens_file. Ends with SIGTERM or SIGINT.`,
+worker's token in its reports.tokens_file.
+
+With --load-option it also, or only, has this host's kernel put the engine's queue and KV use into a
+TCP option of its answers, where routers with kernel.node_load read them as they come, ten times a
+second and more, without asking. That needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; beside
+reports, a host that does not allow it is said to, and the reports go on. Connections that stood
+before the first agent began carry nothing. Ends with SIGTERM or SIGINT.`,
 		Example: `  warmpath agent --router http://10.0.0.1:8082 --router http://10.0.0.2:8082 \
       --engine-events tcp://127.0.0.1:5557 --replay tcp://127.0.0.1:5558 \
-      --worker-id gpu-a --token-file /etc/warmpath/agent.token`,
+      --worker-id gpu-a --token-file /etc/warmpath/agent.token
+  warmpath agent --load-option --load-port 8000`,
 	}
 	cmd.Flags().StringArrayVar(&f.routers, "router", nil, "URL of a router's reports listener; once for each router")
 	cmd.Flags().StringVar(&f.worker, "worker-id", "", "this node's name in the routers' configuration")
@@ -51,16 +69,32 @@ worker's token in its reports.tokens_file. Ends with SIGTERM or SIGINT.`,
 	cmd.Flags().StringVar(&f.encoding, "encoding", "msgpack", "msgpack or json")
 	cmd.Flags().StringVar(&f.logLevel, "log.level", "info", "debug, info, warn or error")
 	cmd.Flags().StringVar(&f.logFormat, "log.format", "text", "text or json")
-	for _, name := range []string{"router", "worker-id", "token-file"} {
-		if err := cmd.MarkFlagRequired(name); err != nil {
-			panic("BUG: warmpath: " + err.Error())
-		}
-	}
+	cmd.Flags().BoolVar(&f.load, "load-option", false, "have the kernel put the engine's load into its answers")
+	cmd.Flags().UintSliceVar(&f.loadPorts, "load-port", []uint{8000}, "port that the engine listens on; once for each")
+	cmd.Flags().StringVar(&f.loadCgroup, "load-cgroup", "", "folder of the cgroup v2 that the engine runs in or below (default: the root, that is every process's)")
+	cmd.Flags().StringVar(&f.loadURL, "load-url", "", "where the engine's metrics are asked (default: the first --load-port on 127.0.0.1)")
+	cmd.Flags().StringVar(&f.loadKind, "load-engine", engine.Auto, "whose metrics they are: "+strings.Join(slices.DeleteFunc(engine.Names(), func(n string) bool { return n == engine.OpenAI }), ", "))
+	cmd.Flags().DurationVar(&f.loadInterval, "load-interval", 100*time.Millisecond, "between two looks at the metrics")
+	cmd.MarkFlagsOneRequired("router", "load-option")
+	cmd.MarkFlagsRequiredTogether("router", "worker-id", "token-file")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.run(cmd) }
 	return cmd
 }
 
 func (f *agentFlags) run(cmd *cobra.Command) error {
+	if err := f.checkLog(); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	log := newLog(cmd.ErrOrStderr(), &config.Config{Log: config.Log{Level: f.logLevel, Format: f.logFormat}})
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	load, err := f.loadOptions(log)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if len(f.routers) == 0 {
+		return agent.SayLoad(ctx, load)
+	}
 	o, err := f.options()
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
@@ -68,10 +102,53 @@ func (f *agentFlags) run(cmd *cobra.Command) error {
 	if o.Token, err = agent.OpenToken(f.tokenFile); err != nil {
 		return err
 	}
-	o.Log = newLog(cmd.ErrOrStderr(), &config.Config{Log: config.Log{Level: f.logLevel, Format: f.logFormat}})
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
+	o.Log = log
+	var both sync.WaitGroup
+	defer both.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if f.load {
+		both.Go(func() {
+			if err := agent.SayLoad(ctx, load); err != nil {
+				log.Warn("the engine's load is not said; reports go on", "err", err)
+			}
+		})
+	}
 	return agent.Run(ctx, o)
+}
+
+func (f *agentFlags) checkLog() error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return fmt.Errorf("--log.level %q: use debug, info, warn or error", f.logLevel)
+	}
+	if f.logFormat != "text" && f.logFormat != "json" {
+		return fmt.Errorf("--log.format %q: use text or json", f.logFormat)
+	}
+	return nil
+}
+
+// loadOptions checks what was given for --load-option, if that was.
+func (f *agentFlags) loadOptions(log *slog.Logger) (agent.LoadOptions, error) {
+	o := agent.LoadOptions{Engine: f.loadKind, Cgroup: f.loadCgroup, Interval: f.loadInterval, Log: log}
+	if !f.load {
+		return o, nil
+	}
+	for _, port := range f.loadPorts {
+		if port == 0 || port > math.MaxUint16 {
+			return o, fmt.Errorf("--load-port %d: use 1 to %d", port, math.MaxUint16)
+		}
+		o.Ports = append(o.Ports, uint16(port))
+	}
+	base := f.loadURL
+	if base == "" && len(o.Ports) > 0 {
+		base = fmt.Sprintf("http://127.0.0.1:%d", o.Ports[0])
+	}
+	var err error
+	if o.URL, err = agent.ParseEngine(base); err != nil {
+		return o, fmt.Errorf("--load-url: %w", err)
+	}
+	return o, o.Check()
 }
 
 // options checks what was given.
@@ -90,13 +167,6 @@ func (f *agentFlags) options() (agent.Options, error) {
 	var err error
 	if o.Encoding, err = agent.ParseEncoding(f.encoding); err != nil {
 		return o, fmt.Errorf("--encoding: %w", err)
-	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
-		return o, fmt.Errorf("--log.level %q: use debug, info, warn or error", f.logLevel)
-	}
-	if f.logFormat != "text" && f.logFormat != "json" {
-		return o, fmt.Errorf("--log.format %q: use text or json", f.logFormat)
 	}
 	source := kvevent.Source{Node: f.worker, Endpoint: f.events, Listen: f.eventsListen, Replay: f.replay, Topic: f.topic}
 	for rank := range max(f.ranks, 1) {

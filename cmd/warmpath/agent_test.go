@@ -23,7 +23,8 @@ func TestAgentFlags(t *testing.T) {
 		words string
 		usage bool
 	}{
-		{good[2:], `"router" not set`, false},
+		{good[2:], "missing [router]", false},
+		{nil, "[router load-option]", false},
 		{good[:6], "set either the endpoint to dial", true},
 		{append([]string{"--worker-id", "gpu a"}, good[:2]...), "token-file", false},
 		{append(good, "--worker-id", "gpu a"), "--worker-id", true},
@@ -31,6 +32,13 @@ func TestAgentFlags(t *testing.T) {
 		{append(good, "--encoding", "xml"), "--encoding", true},
 		{append(good, "--log.level", "loud"), "--log.level", true},
 		{append(good, "--log.format", "xml"), "--log.format", true},
+		{[]string{"--load-option", "--load-port", "0"}, "--load-port", true},
+		{[]string{"--load-option", "--load-port", "65536"}, "--load-port", true},
+		{[]string{"--load-option", "--load-url", "10.0.0.1"}, "--load-url", true},
+		{[]string{"--load-option", "--load-engine", "openai"}, "load engine", true},
+		{[]string{"--load-option", "--load-interval", "1s"}, "load interval", true},
+		{[]string{"--load-option", "--load-cgroup", "/no-such-folder"}, "say load: ", false},
+		{append(good, "--load-option", "--load-cgroup", "/no-such-folder"), "", false},
 		{append(good, "--engine-events", "udp://x"), "--engine-events", true},
 		{append(good, "--ranks", "0"), "ranks", true},
 		{append(good, "--ranks", "65"), "ranks", true},

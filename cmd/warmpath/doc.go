@@ -1,4 +1,4 @@
-// Command warmpath is the router and its tools: serve, check, demo, and the
+// Command warmpath is the router and its tools: serve, check, doctor, demo, and the
 // verbs that talk to a running router's admin address.
 //
 // Noun commands read, verb commands change. Exit codes: 0 ok, 1 failed,

@@ -186,6 +186,17 @@ func (p *abortPhase) once(t *testing.T, l *leaver, sim *engines, reset bool) tim
 // engineMetric reads one series of an engine's own metrics.
 func engineMetric(t *testing.T, url, series string) float64 {
 	t.Helper()
+	text := engineText(t, url)
+	v, found := seriesOf(t, text, series)
+	if !found {
+		t.Fatalf("the engine has no series %s:\n%s", series, text)
+	}
+	return v
+}
+
+// engineText is what an engine's metrics route says.
+func engineText(t *testing.T, url string) string {
+	t.Helper()
 	resp, err := http.Get(url + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -195,11 +206,7 @@ func engineMetric(t *testing.T, url, series string) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, found := seriesOf(t, string(text), series)
-	if !found {
-		t.Fatalf("the engine has no series %s:\n%s", series, text)
-	}
-	return v
+	return string(text)
 }
 
 // slack is how late what a time-out does may come: a tick of the control plane,
@@ -363,7 +370,7 @@ func TestHealthHangs(t *testing.T) {
 	bad, good := startFrail(t), startFrail(t)
 	t.Run("health.timeout", func(t *testing.T) {
 		r := serve(t, "listen: 127.0.0.1:0\nlimits: {connections: 100}\nlog: {format: json}\nhealth: {interval: 300ms, interval_down: 300ms, timeout: 200ms, down_after: 1, up_after: 1}\n", nodeList(bad.URL, good.URL))
-		within(t, "the node was down", 200*time.Millisecond, func() time.Duration {
+		within(t, "the node was down", 200*time.Millisecond-looked, func() time.Duration {
 			soon(t, "the node is up", func() bool { return r.node(t, "sim-0").State == "ready" })
 			bad.health.Store(0)
 			defer bad.health.Store(http.StatusOK)

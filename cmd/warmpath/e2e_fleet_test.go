@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -30,8 +31,15 @@ type engines struct {
 // startEngines starts n simulated engines in one process.
 func startEngines(t *testing.T, n int, args ...string) *engines {
 	t.Helper()
-	base := []string{"--engines", strconv.Itoa(n), "--output", "json", "--with-parent", "--admin", "127.0.0.1:0"}
-	e := &engines{process: launch(t, "enginesim", exec.Command(program("enginesim"), append(base, args...)...))}
+	return startEnginesAt(t, nil, "127.0.0.1", n, args...)
+}
+
+// startEnginesAt starts them on an address, by a command line that runs others.
+func startEnginesAt(t *testing.T, by []string, host string, n int, args ...string) *engines {
+	t.Helper()
+	line := append(slices.Clone(by), program("enginesim"), "--engines", strconv.Itoa(n), "--output", "json", "--with-parent", "--host", host, "--admin", host+":0")
+	line = append(line, args...)
+	e := &engines{process: launch(t, "enginesim", exec.Command(line[0], line[1:]...))}
 	eventually(t, startWithin, "enginesim says where it listens", func() bool {
 		if !e.running() {
 			t.Fatalf("enginesim ended: %s", e.err.String())
@@ -147,7 +155,12 @@ func rewrite(t *testing.T, path string, texts ...string) {
 // serve starts a router and waits until every one of its nodes is ready.
 func serve(t *testing.T, texts ...string) *serving {
 	t.Helper()
-	r := launchRouter(t, configure(t, texts...))
+	return launchRouter(t, configure(t, texts...)).allReady(t)
+}
+
+// allReady waits until every node of the router is ready.
+func (r *serving) allReady(t *testing.T) *serving {
+	t.Helper()
 	eventually(t, startWithin, "every node is ready", func() bool {
 		for _, n := range r.nodes(t) {
 			if n.State != "ready" || len(n.Models) == 0 {
@@ -162,8 +175,14 @@ func serve(t *testing.T, texts ...string) *serving {
 // launchRouter starts a router and waits until it serves.
 func launchRouter(t *testing.T, config string, args ...string) *serving {
 	t.Helper()
+	return launchProgram(t, program("warmpath"), config, args...)
+}
+
+// launchProgram does so with a router that was built elsewhere.
+func launchProgram(t *testing.T, path, config string, args ...string) *serving {
+	t.Helper()
 	r := &serving{config: config}
-	r.process = launch(t, "warmpath", exec.Command(program("warmpath"), append([]string{"serve", "--config", config}, args...)...))
+	r.process = launch(t, "warmpath", exec.Command(path, append([]string{"serve", "--config", config}, args...)...))
 	var said struct{ Msg, Clients, Admin string }
 	eventually(t, startWithin, "warmpath serves", func() bool {
 		if !r.running() {
@@ -284,6 +303,11 @@ func (r *serving) settled(t *testing.T) {
 		}
 		return r.metric(t, `connections{side="client"}`) == 0
 	})
+	for _, n := range r.nodes(t) {
+		if times := r.metric(t, fmt.Sprintf("in_flight_healed_total{node=%q}", n.Name)); times != 0 {
+			t.Errorf("%s: counts of what is in flight were corrected %v times", n.Name, times)
+		}
+	}
 }
 
 // record is the decision record of a request.

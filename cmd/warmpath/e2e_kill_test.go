@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -107,7 +108,8 @@ func startAgain(t *testing.T, r *serving, address string) {
 	r.usable(t, "sim-0")
 	for i := 0; sim.states(t)[0].Received == 0; i++ {
 		if i == 100 {
-			t.Fatal("100 requests, none to the node that is back")
+			nodes, _ := json.Marshal(r.nodes(t))
+			t.Fatalf("100 requests, none to the node that is back: %s", nodes)
 		}
 		r.ask(t, chatBody(fmt.Sprintf("Again %d. %s", i, strings.Repeat("Words of a prompt. ", 30)), `,"max_tokens":1`))
 	}

@@ -11,6 +11,7 @@ import (
 	"warmpath/controlplane"
 	"warmpath/controlplane/admin"
 	"warmpath/controlplane/config"
+	"warmpath/controlplane/kernel"
 	"warmpath/controlplane/takeover"
 	"warmpath/dataplane"
 	"warmpath/dataplane/fleet"
@@ -24,6 +25,7 @@ type router struct {
 	sockets *takeover.Sockets
 	fleet   *fleet.Holder
 	index   *index.Index
+	kernel  *kernel.Plane
 	control *controlplane.ControlPlane
 
 	clients   *net.TCPListener
@@ -39,7 +41,7 @@ func startRouter(c *config.Config, log *slog.Logger, reread func() (*config.Conf
 	if err != nil {
 		return nil, err
 	}
-	if err := r.serve(0); err != nil {
+	if err := r.serve(0, 0); err != nil {
 		r.stop()
 		return nil, err
 	}
@@ -77,33 +79,39 @@ func prepare(c *config.Config, log *slog.Logger, reread func() (*config.Config, 
 		_ = r.clients.Close()
 		return nil, err
 	}
-	r.control, err = controlplane.Start(controlplane.Options{
-		Config: r.config, Fleet: r.fleet, Index: r.index, Log: log, Reread: reread, Sockets: sockets, Offer: offer,
-	})
+	if r.kernel, err = kernel.Open(controlplane.KernelOptions(c, log)); err == nil {
+		r.control, err = controlplane.Start(controlplane.Options{
+			Config: r.config, Fleet: r.fleet, Index: r.index, Log: log, Reread: reread, Sockets: sockets, Offer: offer, Kernel: r.kernel,
+		})
+	}
 	if err != nil {
 		_ = r.clients.Close()
 		_ = r.operators.Close()
+		r.kernel.Close()
 		return nil, err
 	}
 	return r, nil
 }
 
 // serve begins to serve clients and operators. takeoverSeconds is what it took to
-// take over from another process, 0 if there was none. On an error stop ends the
-// rest.
-func (r *router) serve(takeoverSeconds float64) error {
+// take over from another process, former, 0 if there was none. On an error stop
+// ends the rest.
+func (r *router) serve(takeoverSeconds float64, former int) error {
 	c := r.config
 	settings, err := controlplane.DataplaneSettings(c)
 	if err != nil {
 		return err
 	}
 	r.data, err = dataplane.Start(dataplane.Options{
-		Listener: r.clients, Loops: c.Loops, Fleet: r.fleet, Index: r.index, Settings: settings, Decisions: c.Decisions.Keep, Log: r.log,
+		Listener: r.clients, Loops: c.Loops, Fleet: r.fleet, Index: r.index, Settings: settings, Decisions: c.Decisions.Keep, Flow: r.kernel.Table(), Time: r.kernel.NeedsLoops(), Log: r.log,
 	})
 	if err != nil {
 		return err
 	}
 	r.control.Attach(r.data)
+	if err := r.control.StartGuard(r.data.Addr(), former); err != nil {
+		return err
+	}
 	r.admin = admin.Serve(r.operators, admin.Options{
 		Control: r.control, Dataplane: r.data, Fleet: r.fleet, Index: r.index, Token: c.Admin.Token, Version: version, Log: r.log,
 		TakeoverSeconds: takeoverSeconds,
@@ -115,6 +123,7 @@ func (r *router) adminAddr() string { return r.operators.Addr().String() }
 
 // stop ends everything at once. Drain the data plane first.
 func (r *router) stop() {
+	defer r.kernel.Close() // last: the loops use its memory
 	r.stopAdmin()
 	r.control.Stop()
 	if r.data == nil {

@@ -23,11 +23,17 @@ type configFlags struct {
 }
 
 func addConfigFlags(cmd *cobra.Command) *configFlags {
-	f := &configFlags{cmd: cmd}
-	cmd.Flags().StringVar(&f.path, "config", "", "configuration file (YAML)")
+	f := addOverrides(cmd)
 	if err := cmd.MarkFlagRequired("config"); err != nil {
 		panic("BUG: warmpath: " + err.Error())
 	}
+	return f
+}
+
+// addOverrides is addConfigFlags for a command that can do without a configuration.
+func addOverrides(cmd *cobra.Command) *configFlags {
+	f := &configFlags{cmd: cmd}
+	cmd.Flags().StringVar(&f.path, "config", "", "configuration file (YAML)")
 	for _, key := range config.Keys() {
 		cmd.Flags().String(key, "", "overrides this key of the file; so does the variable "+config.VariableOf(key))
 		_ = cmd.Flags().MarkHidden(key) // one a key would drown the others
@@ -44,6 +50,16 @@ func (f *configFlags) load() (*config.Config, error) {
 		}
 	}
 	return config.Load(f.path, config.Environ(), flags)
+}
+
+// overridden is a key that a flag overrides, "" if none does.
+func (f *configFlags) overridden() string {
+	for _, key := range config.Keys() {
+		if f.cmd.Flags().Lookup(key).Changed {
+			return key
+		}
+	}
+	return ""
 }
 
 func newServe() *cobra.Command {
@@ -69,7 +85,7 @@ broken; the other process finishes what it has under way and exits.`,
 			return err
 		}
 		r := s.router
-		log.Info("serving", "clients", r.data.Addr().String(), "admin", r.adminAddr(), "reports", r.control.ReportsAddr(), "nodes", len(c.Nodes), "policy", c.Policy.Name, "kernel", "off: this build has no kernel plane", "version", version)
+		log.Info("serving", "clients", r.data.Addr().String(), "admin", r.adminAddr(), "reports", r.control.ReportsAddr(), "nodes", len(c.Nodes), "policy", c.Policy.Name, "kernel", r.kernel.String(), "guard", r.control.Guard().Line(), "version", version)
 		s.tellManager()
 		return s.untilSignal()
 	}

@@ -85,7 +85,7 @@ func (s *succession) takeOver(ctx context.Context, heir *takeover.Heir, began ti
 	if unasked := heir.Sockets.CloseUnasked(); len(unasked) > 0 {
 		s.log.Info("sockets of the former process are not configured any more", "closed", unasked)
 	}
-	if err := s.router.serve(time.Since(began).Seconds()); err != nil {
+	if err := s.router.serve(time.Since(began).Seconds(), heir.PID); err != nil {
 		return err
 	}
 	heir.Sockets.Open()
