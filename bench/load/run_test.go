@@ -305,7 +305,8 @@ func TestClosingServer(t *testing.T) {
 			}
 		})
 		r := mustRun(t, Options{URL: url, Rate: 100, Arrivals: Constant, Duration: 200 * time.Millisecond})
-		if r.OK != 20 || r.ConnectionsMade < 20 {
+		// A request may meet an idle connection that the server is about to end.
+		if met := r.ErrorKinds["closed"]; r.OK+met != 20 || met > 5 || r.ConnectionsMade < 20-met {
 			t.Errorf("%q: %d ok over %d connections, %v", answer, r.OK, r.ConnectionsMade, r.ErrorKinds)
 		}
 	}

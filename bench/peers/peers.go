@@ -23,6 +23,7 @@ type Values struct {
 
 	Model     string // the one that the nodes serve
 	Tokenizer string // path of a tokenizer.json; "" = warmpath knows prompts by their text
+	NoKernel  bool   // warmpath without the kernel's programs
 	Buffered  bool   // nginx takes a request's body whole before it sends it on
 	SizeBytes int    // of the bodies that will come; 0 = none
 	BufBytes  int    // HAProxy's buffers; 0 = its default

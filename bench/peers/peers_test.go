@@ -50,6 +50,7 @@ func TestVariants(t *testing.T) {
 		without string // what the plain form says instead
 		with    string
 	}{
+		{"warmpath.yaml.tmpl", func(v *Values) { v.NoKernel = true }, "connections: 8000}\nnodes", "mode: \"off\""},
 		{"nginx.conf.tmpl", func(v *Values) { v.Buffered = true }, "proxy_request_buffering off;", "proxy_request_buffering on;"},
 		{"nginx.conf.tmpl", func(v *Values) { v.SizeBytes = 1 << 20 }, "client_header_buffer_size 16k;", "client_header_buffer_size 1k;"},
 		{"haproxy.cfg.tmpl", func(v *Values) { v.BufBytes = 131072 }, "", "tune.bufsize 131072"},

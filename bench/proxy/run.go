@@ -124,7 +124,11 @@ func Measure(ctx context.Context, o Options, out, log io.Writer) error {
 func (b *bench) rounds(ctx context.Context, lines *json.Encoder) (runs []Run, failed, err error) {
 	out := map[string]bool{}
 	for n := 1; n <= b.o.Runs; n++ {
-		for _, name := range b.o.Subjects {
+		order := slices.Clone(b.o.Subjects)
+		if n%2 == 0 { // so that none has the same one before it each time
+			slices.Reverse(order)
+		}
+		for _, name := range order {
 			s := findSubject(name)
 			if out[name] || s.slow && n > 1 {
 				continue

@@ -64,6 +64,10 @@ var subjects = []subject{
 			return ""
 		},
 	},
+	{
+		name: "warmpath-kernel-off", files: []string{"warmpath.yaml.tmpl"}, program: Warmpath, version: []string{"version"}, ours: true,
+		command: serveWarmpath, tune: func(v *peers.Values) { v.NoKernel = true },
+	},
 	{name: Direct, ours: true},
 	{name: "nginx", files: []string{"nginx.conf.tmpl"}, version: []string{"-v"}, command: serveNginx},
 	{

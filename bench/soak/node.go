@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // node is one scripted engine. It can be stopped and started again at its
@@ -126,8 +128,9 @@ type nodeConn struct {
 	dice dice
 
 	mu     sync.Mutex
-	req    *request // under way; nil between requests
+	req    *request // the latest; nil before the first
 	try    *try
+	busy   bool // it is under way; else its answer may still be on its way
 	killed bool
 }
 
@@ -140,7 +143,7 @@ func (c *nodeConn) begin(r *request) (t *try, number int, err error) {
 		return nil, 0, net.ErrClosed
 	}
 	t, number, err = r.begin(c.node)
-	c.req, c.try = r, t
+	c.req, c.try, c.busy = r, t, true
 	return t, number, err
 }
 
@@ -149,18 +152,30 @@ func (c *nodeConn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.req.change(c.try, func(t *try) { t.ended = time.Now() })
-	c.req, c.try = nil, nil
+	c.busy = false
 }
 
-// kill resets the connection. What is under way is known to be broken before.
+// kill resets the connection. What is under way is known to be broken before:
+// with the reset the kernel drops what the router's host has not acknowledged.
 func (c *nodeConn) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.killed = true
-	if c.req != nil {
+	if c.req != nil && (c.busy || c.unacknowledged()) {
 		c.req.spoil(c.try, whyKilled)
 	}
 	c.reset()
+}
+
+// unacknowledged reports whether the kernel still holds bytes for the router.
+func (c *nodeConn) unacknowledged() bool {
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	queued, failed := 0, error(nil)
+	err = raw.Control(func(fd uintptr) { queued, failed = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	return err == nil && failed == nil && queued > 0
 }
 
 const whyKilled = "the node was killed"

@@ -210,6 +210,11 @@ func (w *watch) checkTotals(ctx context.Context) {
 	for _, problem := range w.run.compareTotals(counted, total) {
 		w.run.violate(nil, "%s", problem)
 	}
+	for _, m := range families["warmpath_in_flight_healed_total"].GetMetric() { // what healed is not left, but was wrong
+		if n := m.GetCounter().GetValue(); n != 0 {
+			w.run.violate(nil, "counts of what is in flight were corrected %v times, %v", n, m.GetLabel())
+		}
+	}
 }
 
 // compareTotals says how the router's counts, by status, differ from what clients
