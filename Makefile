@@ -18,7 +18,7 @@ RESULTS  ?= bench/results/proxy.jsonl
 RUNS     ?= 5
 DURATION ?= 3s
 
-.PHONY: help build build-hf run test lint fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-peers profile bench-index bench-tokens bench-storm soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
+.PHONY: help build build-hf run test lint generate generated fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-peers profile kernel-truth kernel-cost bench-index bench-tokens bench-storm bench-guard test-kernels dead-trials soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -36,7 +36,7 @@ run: ## build, then show the router at work on simulated engines (with a real mo
 	@if scripts/libtokenizers.sh; then $(MAKE) build-hf; else $(MAKE) build; fi
 	bin/warmpath demo
 
-test: setup lint race purego test-hf allocs bench-smoke ## everything that must pass: lint, tests, race detector, real vocabularies, fuzz seeds, benchmarks once, end to end
+test: setup lint generated race purego test-hf allocs bench-smoke ## everything that must pass: lint, tests, race detector, real vocabularies, fuzz seeds, benchmarks once, end to end
 	@echo 'all tests passed'
 
 lint: ## go vet, staticcheck, gofumpt, and the rules of the tree
@@ -44,6 +44,12 @@ lint: ## go vet, staticcheck, gofumpt, and the rules of the tree
 	go tool staticcheck ./...
 	@unformatted=$$(go tool gofumpt -l . ); [ -z "$$unformatted" ] || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
 	go test -count=1 .
+
+generate: ## make the BPF objects and their Go anew (needs clang-19, llvm-19, libbpf-dev)
+	go generate ./bpf
+
+generated: ## prove that the committed BPF objects are those of their sources, where clang-19 is there
+	@scripts/generated.sh
 
 fmt: ## format all Go code
 	go tool gofumpt -w .
@@ -98,6 +104,12 @@ bench-peers: build ## every proxy that can be had beside warmpath: bodies, strea
 profile: build ## where the router's time goes, and nginx's, by size of the body (needs perf, nginx and two quiet cores, 2 minutes)
 	scripts/profile.sh | tee bench/results/profile.txt
 
+kernel-truth: build ## whose time it is: nodes' first events by the kernel and by user space, beside programs that burn the core (root, five minutes)
+	scripts/kernel_truth.sh | tee bench/results/kernel-truth.txt
+
+kernel-cost: build ## what the kernel's programs cost: the same loads with and without them, and nanoseconds a run (root, 6 minutes)
+	scripts/kernel_cost.sh | tee bench/results/kernel-cost.txt
+
 bench-index: build ## the prefix index: memory, stores, matches; then beside llm-d's (compiles for minutes the first time)
 	bin/warmbench index | tee bench/results/index.jsonl
 	cd bench/peer/llmdkv && go test -count=1 -timeout 30m -v .
@@ -106,11 +118,27 @@ bench-tokens: ## tokenizer and prompts, beside Hugging Face's library where it c
 	@if scripts/libtokenizers.sh; then $(MAKE) build-hf; else $(MAKE) build; fi
 	bin/warmbench tokens --runs $(RUNS) | tee bench/results/tokens.jsonl
 
+test-kernels: ## the kernel plane under Debian's kernels in QEMU and on this host; table of what loads where (root, 6 minutes, 100 MB once); KERNELS
+	scripts/test_kernels.sh | tee bench/results/kernels.md
+
 soak: build ## a million requests before nodes that fail, clients that leave, reloads and drains; every byte checked (10 minutes, two cores)
 	bin/warmbench soak --restart-every 1m 2>&1 | tee bench/results/soak.txt
 
 bench-storm: build ## routing while 100 nodes restart and report all they hold (needs two quiet cores, 1 minute); RUNS
 	bin/warmbench storm --runs $(RUNS) | tee bench/results/storm.jsonl
+
+bench-guard: ## the XDP guard: nanoseconds a packet, then a SYN flood with and without it (needs root, ip, two quiet cores, 1 minute)
+	{ echo 'kernel-ns/op: what a run of the program takes, by BPF_PROG_TEST_RUN; an empty program is what its loop costs'; \
+	  go test -run '^$$' -bench Guard -benchtime 2000000x -count 3 ./bpf; \
+	  go test -count=1 -timeout 20m -run TestGuardFlood -v ./cmd/warmpath -e2e.flood | grep -v "{" ; } | tee bench/results/guard.txt
+
+dead-trials: TRIALS = 100
+dead-trials: ## dead hosts against hung engines, simulated ones and a real vLLM, and nodes that are neither (root, ip, two quiet cores, half an hour; downloads and memory as e2e-vllm); TRIALS
+	{ echo "$$(uname -sr), $$(nproc) CPUs, warmpath $(VERSION)"; echo; \
+	  go test -v -count=1 -timeout 60m -run '^TestTrials$$' ./cmd/warmpath -e2e.trials=$(TRIALS); \
+	  go test -v -count=1 -timeout 60m -run '^TestTrialsVLLM$$' ./cmd/warmpath -e2e.trials.vllm=$(TRIALS); \
+	  go test -v -count=1 -timeout 60m -run '^TestNeverDead$$' ./cmd/warmpath -e2e.never=5m; \
+	} 2>&1 | grep -v '^=== ' | tee bench/results/dead-trials.txt
 
 e2e: ## the real binaries: faults, reload, drain, the OpenAI clients (part of race)
 	go test -count=1 ./cmd/warmpath

@@ -25,6 +25,10 @@ install_packages() {
   has wrk || wanted+=(wrk)
   has gcc || wanted+=(gcc libc6-dev)
   has g++ || wanted+=(g++)
+  has ip || wanted+=(iproute2)
+  has clang-19 || wanted+=(clang-19)
+  has llvm-strip-19 || wanted+=(llvm-19)
+  [ -f /usr/include/bpf/bpf_helpers.h ] || wanted+=(libbpf-dev)
   if ! has python3; then
     wanted+=(python3 python3-venv)
   elif ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
@@ -70,6 +74,9 @@ report() {
   has python3 || missing python3 'the end-to-end test with the OpenAI client'
   has python3 && ! python_has openai "$openai_version" && missing "the OpenAI client $openai_version for Python" 'the end-to-end test with it'
   has python3 && ! python_has jinja2 "$jinja_version" && missing "jinja2 $jinja_version for Python" 'chat templates on simulated engines with a real model'
+  has ip || missing 'ip (iproute2)' 'tests in network namespaces'
+  has clang-19 && has llvm-strip-19 && [ -f /usr/include/bpf/bpf_helpers.h ] ||
+    missing 'clang-19, llvm-19 or libbpf-dev' 'the check that the committed BPF objects are fresh'
   has wrk || missing wrk 'the test of bench/proxy, bench-proxy'
   has taskset || missing 'taskset (util-linux)' 'the test of bench/proxy, bench-proxy'
   has nginx || missing 'nginx (nginx-light)' 'nginx as a peer'

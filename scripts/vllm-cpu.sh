@@ -9,7 +9,12 @@
 #           (default $HOME/.cache/warmpath/vllm-cpu; never inside the repository)
 #   N       engines to start (default 2, at most 8)
 #   MODEL   tiny (default) or mid (cold prefill costs seconds, so hits show in time)
+#   SERVED  the name that engines serve it by (default $MODEL)
+#   HOST    address that engines listen on (default 127.0.0.1), as of a network
+#           namespace that this runs in
 #   PORT    port of the first engine; engine i listens on PORT+i-1 (default 8101)
+#   RUN     folder of logs and of what runs (default $W/run); another one is for
+#           engines beside those that run from there
 #   EVENTS  tcp (default): engine i connects its event publisher to
 #             tcp://127.0.0.1:(5557+10(i-1)); the router binds there
 #             (kv_events.listen)
@@ -30,6 +35,8 @@ set -euo pipefail
 W=${W:-$HOME/.cache/warmpath/vllm-cpu}
 N=${N:-2}
 MODEL=${MODEL:-tiny}
+SERVED=${SERVED:-$MODEL}
+HOST=${HOST:-127.0.0.1}
 PORT=${PORT:-8101}
 EVENTS=${EVENTS:-tcp}
 BLOCKS=${BLOCKS:-513}
@@ -37,7 +44,6 @@ MML=${MML:-8192}
 WAIT=${WAIT:-600}
 
 VENV=$W/venv
-RUN=$W/run
 VLLM=0.32.0
 TOKENIZER=3.7.2
 
@@ -49,6 +55,7 @@ die() {
 check_settings() {
   [[ $N =~ ^[1-8]$ ]] || die "N=$N: want 1 to 8"
   [[ $MODEL == tiny || $MODEL == mid ]] || die "MODEL=$MODEL: want tiny or mid"
+  [[ $SERVED =~ ^[A-Za-z0-9._-]+$ && $HOST =~ ^[0-9a-z.-]+$ ]] || die "SERVED must be a name, HOST a name or an IPv4 address"
   [[ $EVENTS == tcp || $EVENTS == ipc || $EVENTS == mixed ]] || die "EVENTS=$EVENTS: want tcp, ipc or mixed"
   [[ $PORT =~ ^[0-9]+$ && $BLOCKS =~ ^[0-9]+$ && $MML =~ ^[0-9]+$ && $WAIT =~ ^[0-9]+$ ]] ||
     die "PORT, BLOCKS, MML and WAIT must be whole numbers"
@@ -56,7 +63,7 @@ check_settings() {
   repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
   mkdir -p "$W"
   W=$(cd "$W" && pwd -P)
-  VENV=$W/venv RUN=$W/run
+  VENV=$W/venv RUN=${RUN:-$W/run}
   case $W/ in "$repo"/*) die "W=$W lies inside the repository: choose another folder" ;; esac
 }
 
@@ -124,7 +131,7 @@ alive() {
   [[ -r /proc/$pid/cmdline ]] && tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q "vllm serve $W/"
 }
 
-healthy() { curl -sf -m 2 -o /dev/null "http://127.0.0.1:$1/health"; }
+healthy() { curl -sf -m 2 -o /dev/null "http://$HOST:$1/health"; }
 
 endpoints() { # engine number; sets KIND, LIVE and REPLAY
   KIND=$EVENTS
@@ -152,12 +159,12 @@ launch() { # engine number
     # nobind: the default pins every engine to the same core.
     export PATH=$VENV/bin:$PATH VIRTUAL_ENV=$VENV VLLM_CPU_KVCACHE_SPACE=1 PYTHONHASHSEED=0 \
       VLLM_SERVER_DEV_MODE=1 VLLM_CPU_OMP_THREADS_BIND=nobind HF_HUB_OFFLINE=1 \
-      VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 VLLM_HOST_IP=127.0.0.1
-    setsid nohup "$VENV/bin/vllm" serve "$W/$MODEL" --served-model-name "$MODEL" --host 127.0.0.1 --port "$port" \
+      VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 VLLM_HOST_IP=$HOST
+    setsid nohup "$VENV/bin/vllm" serve "$W/$MODEL" --served-model-name "$SERVED" --host "$HOST" --port "$port" \
       --load-format dummy --dtype bfloat16 --max-model-len "$MML" --enable-prefix-caching --block-size 32 \
       --num-gpu-blocks-override "$BLOCKS" --max-num-seqs 8 --enable-prompt-tokens-details --enforce-eager \
       --enable-auto-tool-choice --tool-call-parser hermes --enable-scale-out \
-      --kv-events-config "{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",\"endpoint\":\"$LIVE\",\"replay_endpoint\":\"$REPLAY\",\"topic\":\"kv@vllm-$1@$MODEL\"}" \
+      --kv-events-config "{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",\"endpoint\":\"$LIVE\",\"replay_endpoint\":\"$REPLAY\",\"topic\":\"kv@vllm-$1@$SERVED\"}" \
       >"$RUN/vllm-$1.log" 2>&1 </dev/null &
     echo $! >"$RUN/vllm-$1.pid"
   )
@@ -175,12 +182,12 @@ start() {
   for ((i = 1; i <= N; i++)); do
     port=$(sed -n 's/^port=\([0-9]*\).*/\1/p' "$RUN/vllm-$i.info")
     until healthy "$port"; do
+      sleep 1 # first: a process has another name until it has become the engine
       if ! alive "$i"; then
         tail -n 20 "$RUN/vllm-$i.log" >&2
         die "engine $i ended; the whole log is $RUN/vllm-$i.log"
       fi
       ((SECONDS < deadline)) || die "engine $i not healthy after $WAIT s: see $RUN/vllm-$i.log"
-      sleep 1
     done
   done
   status
@@ -216,7 +223,7 @@ status() {
     state=healthy
     if ! alive "$i"; then state=dead; elif ! healthy "$port"; then state=starting; fi
     [[ $state == healthy ]] || code=1
-    echo "engine $i http://127.0.0.1:$port $state pid=$(<"$file") $(cut -d' ' -f2- "$RUN/vllm-$i.info")"
+    echo "engine $i http://$HOST:$port $state pid=$(<"$file") $(cut -d' ' -f2- "$RUN/vllm-$i.info")"
   done
   if ((!found)); then
     echo "no engine runs from $W"
