@@ -33,6 +33,7 @@ type client struct {
 	timer    timer
 	feeding  bool   // feed is on the stack
 	owing    bool   // not served on before it has taken what it is owed
+	waiting  int    // bytes that it had not taken when it was last looked at, while draining
 	lingered int    // bytes dropped while lingering
 	budgeted int    // bytes of its memory that count against the budget
 	idleNs   int64  // since when it waits for nothing
@@ -108,7 +109,7 @@ func (c *client) Drained(*eventloop.Conn) {
 
 // Ended is the event loop's. A client that ended only its sending direction
 // counts as gone, as nginx treats it.
-func (c *client) Ended(*eventloop.Conn) {
+func (c *client) Ended(*eventloop.Conn, error) {
 	c.loop.now = c.loop.d.nowNs()
 	c.loop.clientLeft(c)
 }
@@ -420,9 +421,24 @@ func (c *client) expired(nowNs int64) {
 		}
 	case stBusy:
 		l.exchangeExpired(c.x)
+	case stDraining:
+		l.lookAtLeaving(c)
 	default:
 		l.closeClient(c)
 	}
+}
+
+// lookAtLeaving lets a client that is to be closed, and is still owed something,
+// have more time while it takes any, and cuts it else: a clean end would make what
+// it has look whole.
+func (l *loop) lookAtLeaving(c *client) {
+	waiting := c.conn.Untaken()
+	if waiting >= c.waiting {
+		l.cutClient(c)
+		return
+	}
+	c.waiting = waiting
+	l.armIn(c, l.d.settings.Load().IdleStreamNs)
 }
 
 // endIdle ends a client that waits for nothing but what it is still owed.
@@ -463,6 +479,7 @@ func (l *loop) drainClient(c *client) {
 	c.in = nil
 	c.conn.Resume() // what it still sends is dropped
 	if c.conn.Pending() > 0 {
+		c.waiting = c.conn.Untaken()
 		l.armIn(c, l.d.settings.Load().IdleStreamNs)
 		return
 	}

@@ -78,7 +78,7 @@ func (l *loop) connect(x *exchange) {
 		l.holdUpload(x)
 	}
 	l.armExchange(x)
-	l.dialer.Dial(c, x.node.Address, time.Duration(x.set.ConnectNs), &nodeSide{l, c, x.node.Load})
+	l.dialer.Dial(c, x.node.Address, time.Duration(x.set.ConnectNs), &nodeSide{l: l, c: c, load: x.node.Load})
 }
 
 // uncached is how much of the prompt the node of the slot would have to prefill.
@@ -171,15 +171,11 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 	if c.Line.Known() {
 		c.Line.Send(l.d.kernelNs())
 	}
-	// From here on c may close under us: nodeClosed has moved x on then.
 	if len(body) <= joinBytes { // a copy of so little costs less than a second piece in the kernel
 		l.out = append(l.out, body...)
 		c.Write(l.out, nil)
 	} else {
 		c.WriteLent(l.out, body)
-	}
-	if x.conn != c {
-		return
 	}
 	if c.Pending() == 0 {
 		l.armExchange(x)
@@ -195,6 +191,9 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 // requestSent runs when the node has taken the whole request. A long body is not
 // held for another try.
 func (l *loop) requestSent(x *exchange) {
+	if x.unheard() {
+		return
+	}
 	if x.passing {
 		l.pieceSent(x)
 		return
@@ -213,6 +212,10 @@ func (l *loop) requestSent(x *exchange) {
 		l.settleBegun(x) // the answer came before
 	}
 }
+
+// unheard reports whether the node does not take the request: what it answers to
+// that is read next, and until then nothing is let go that another try needs.
+func (x *exchange) unheard() bool { return x.conn.Mute() && !x.began }
 
 // putRank makes l.rankField the start of x's body with the rank in it, and
 // returns the rest: SGLang is told by a field (srt/entrypoints/openai/protocol.py,

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"warmpath/dataplane"
 	"warmpath/dataplane/backend"
 )
@@ -260,67 +258,4 @@ func TestAHalfClosedClientSeesACut(t *testing.T) {
 		t.Errorf("the connection ended with %v, want a reset", err)
 	}
 	r.settled()
-}
-
-// TestAWholeAnswerBeforeAReset: the router's host has acknowledged all of it when
-// the node's connection is reset. A client that is slow still gets all.
-func TestAWholeAnswerBeforeAReset(t *testing.T) {
-	const size = 4 << 20
-	reset := make(chan error, 1)
-	a := startNode(t, "a", func(c *conn) {
-		c.request()
-		c.send(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", size))
-		c.send(strings.Repeat("x", size))
-		reset <- c.acknowledged()
-		c.reset()
-	})
-	r := start(t, setup{}, a)
-	c := r.dial()
-	_ = c.SetReadBuffer(128 << 10)
-	c.send("GET /v1/files HTTP/1.1\r\nHost: x\r\n\r\n")
-	eventually(t, "the node to be paused", func() bool { slow, _, _ := r.d.Leftovers(); return slow == 1 })
-	skipHead(t, c)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	read := 0
-	for done := false; !done; { // the node's side empties only as the client reads
-		select {
-		case err := <-reset:
-			if err != nil {
-				t.Fatal(err)
-			}
-			done = true
-		default:
-			n, err := c.r.Discard(16 << 10)
-			if read += n; err != nil {
-				t.Fatalf("after %d bytes, before the reset: %v", read, err)
-			}
-			<-tick.C
-		}
-	}
-	if read == size {
-		t.Fatal("the client had taken all before the reset")
-	}
-	n, err := io.Copy(io.Discard, io.LimitReader(c.r, int64(size-read)))
-	if read += int(n); err != nil || read < size {
-		t.Errorf("the client got %d bytes of %d, then %v", read, size, err)
-	}
-	r.settled()
-}
-
-// acknowledged waits until the router's host has all that was sent.
-func (c *conn) acknowledged() error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for left := 1; left > 0; <-tick.C {
-		var queue error
-		if err := raw.Control(func(fd uintptr) { left, queue = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); errors.Join(err, queue) != nil {
-			return errors.Join(err, queue)
-		}
-	}
-	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"warmpath/dataplane"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/index"
@@ -195,6 +197,7 @@ type setup struct {
 	deaf     bool // no indexer takes the notes
 	noModels bool // there is no snapshot yet
 	alone    bool // not beside other tests
+	narrow   bool // the kernel takes little of an answer that its client does not read
 }
 
 // defaults are generous: tests shorten what they test.
@@ -239,6 +242,12 @@ func start(t testing.TB, s setup, nodes ...*node) *router {
 	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if s.narrow { // its connections inherit it
+		err := withFD(ln.(*net.TCPListener), func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4<<10) })
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	r.d, err = dataplane.Start(dataplane.Options{
 		Listener: ln.(*net.TCPListener), Loops: max(s.loops, 1), Fleet: r.holder, Index: r.index, Settings: &r.set, Decisions: 1000,

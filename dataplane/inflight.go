@@ -127,6 +127,14 @@ func (x *exchange) settle() {
 	x.stake, x.prefill = nil, 0
 }
 
+// part settles a try whose node has ended the connection and so works on it no
+// more, though what came before has yet to go to a slow client. By then the node
+// may be another process: how the try ends says nothing of whether it is well.
+func (x *exchange) part() {
+	x.parted = true
+	x.settle()
+}
+
 // holds is what the try under way has raised and not settled.
 func (x *exchange) holds() amounts { return amounts{1, x.prefill, x.total} }
 

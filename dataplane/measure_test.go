@@ -36,7 +36,7 @@ type deaf struct{}
 func (deaf) Readable(*eventloop.Conn)      {}
 func (deaf) Drained(*eventloop.Conn)       {}
 func (deaf) Connected(*eventloop.Conn)     {}
-func (deaf) Ended(*eventloop.Conn)         {}
+func (deaf) Ended(*eventloop.Conn, error)  {}
 func (deaf) Closed(*eventloop.Conn, error) {}
 
 // inLab makes a loop that nobody runs, with one connection from the lab's router.

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"errors"
 	"io"
 
@@ -15,6 +16,7 @@ type nodeSide struct {
 	l    *loop
 	c    *backend.Conn
 	load *fleet.Load // of the incarnation that was connected to
+	told error       // the end that Ended told of; nil = none
 }
 
 // Readable is the event loop's: the node sent something, or ended.
@@ -24,7 +26,9 @@ func (n *nodeSide) Readable(conn *eventloop.Conn) {
 	for range readsPerTurn {
 		got, err := l.readAnswer(c)
 		if got > 0 {
-			n.load.Heard(l.now)
+			if conn.Fresh() {
+				n.load.Heard(l.now)
+			}
 			l.nodeTraffic(c, l.in[:got])
 		}
 		if err != nil {
@@ -49,7 +53,11 @@ func (l *loop) readAnswer(c *backend.Conn) (got int, err error) {
 		}
 	}
 	if got, err = c.Read(to); got > 0 {
-		c.Line.Read(got, l.now+l.d.bootNs)
+		if c.Fresh() {
+			c.Line.Read(got, l.now+l.d.bootNs)
+		} else {
+			c.Line.Skip(got)
+		}
 	}
 	return got, err
 }
@@ -83,19 +91,33 @@ func (n *nodeSide) Connected(*eventloop.Conn) {
 }
 
 // Ended is the event loop's. What the node has sent before is read when the
-// pause ends.
-func (n *nodeSide) Ended(*eventloop.Conn) {}
+// pause ends, which may take minutes: what the end says of the node is said now.
+func (n *nodeSide) Ended(_ *eventloop.Conn, err error) {
+	n.l.now = n.l.d.nowNs()
+	if n.ends(cmp.Or(err, io.EOF)); n.c.Owner != nil {
+		n.c.Owner.(*exchange).part()
+	}
+}
+
+// ends notes why the connection ends, once each: a reset may follow a clean end.
+func (n *nodeSide) ends(err error) {
+	if err == nil || n.told != nil && (n.told != io.EOF || err == io.EOF) {
+		return
+	}
+	n.told = err
+	n.l.measureEnd(n.c, err)
+	if backend.FromPeer(err) {
+		n.load.Heard(n.l.now)
+	}
+}
 
 // Closed is the event loop's.
 func (n *nodeSide) Closed(_ *eventloop.Conn, err error) {
 	l, c := n.l, n.c
 	l.now = l.d.nowNs()
-	l.measureEnd(c, err)
-	if backend.FromPeer(err) {
-		n.load.Heard(l.now)
-	}
+	n.ends(err)
 	if failed := (*eventloop.ConnectError)(nil); errors.As(err, &failed) {
-		if !l.dialer.Next(c) {
+		if n.told = nil; !l.dialer.Next(c) {
 			l.dialFailed(c, err)
 		}
 		return
@@ -402,9 +424,9 @@ func (l *loop) finish(x *exchange, clean bool) {
 	case failureStatus(x.status):
 		x.outcome = backend.Status // passed on, as nobody else could be asked
 	default:
-		load := x.stake.load
+		load := x.node.Load
 		load.Successes.Add(1)
-		if load.Consecutive.Load() != 0 {
+		if load.Consecutive.Load() != 0 && !x.parted {
 			load.Consecutive.Store(0)
 		}
 	}
@@ -413,7 +435,7 @@ func (l *loop) finish(x *exchange, clean bool) {
 		l.unpause(c)
 		// A request whose end the node has not read yet (an early answer)
 		// would run into the next one.
-		if clean && x.resp.KeepAlive && c.Pending() == 0 && x.body.Done() && l.pool.Put(c, l.now) {
+		if clean && x.resp.KeepAlive && c.Pending() == 0 && !c.Over() && x.body.Done() && l.pool.Put(c, l.now) {
 			c.In = c.In[:0]
 			c.Line.Rest()
 		} else {

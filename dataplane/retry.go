@@ -28,8 +28,8 @@ func (l *loop) leave(x *exchange, class backend.Class) {
 	if x.outcome = class; x.tries > 0 {
 		x.tried[x.at].class = class
 	}
-	if x.stake != nil && class.Blames() {
-		blame(x.stake.load, class)
+	if class.Blames() && (x.stake != nil || x.parted) {
+		blame(x.node.Load, class, x.parted)
 	}
 	x.settle()
 	if x.paidTry {
@@ -42,10 +42,12 @@ func (l *loop) leave(x *exchange, class backend.Class) {
 	}
 }
 
-// blame counts a failure of a node.
-func blame(load *fleet.Load, class backend.Class) {
+// blame counts a failure of a node. One of long ago is in no row with those of now.
+func blame(load *fleet.Load, class backend.Class, old bool) {
 	load.Failures.Add(1)
-	load.Consecutive.Add(1)
+	if !old {
+		load.Consecutive.Add(1)
+	}
 	switch class {
 	case backend.Refused:
 		load.Refused.Add(1)

@@ -100,20 +100,17 @@ func (l *loop) passOn(x *exchange) {
 	if chunked && len(piece) > 0 { // an empty one would end the body
 		l.out = appendChunkLine(append(l.out, "\r\n"...), len(piece))
 	}
-	if c.WriteLent(l.out, piece); x.conn != c { // nothing is written of nothing
-		return
-	}
+	c.WriteLent(l.out, piece) // nothing is written of nothing
 	if chunked && x.body.Done() {
-		if c.Write(lastChunk, nil); x.conn != c {
-			return
-		}
+		c.Write(lastChunk, nil)
 	}
-	if c.Pending() > 0 {
+	switch {
+	case c.Pending() > 0:
 		l.holdUpload(x)
 		l.armExchange(x)
-		return
+	case !x.unheard():
+		l.pieceSent(x)
 	}
-	l.pieceSent(x)
 }
 
 // lastChunk ends the data of the chunk before, and the body.

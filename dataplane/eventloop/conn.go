@@ -21,9 +21,13 @@ type Conn struct {
 	connecting bool
 	readable   bool // an edge has come, and Read has not found it dry since
 	ended      bool // nothing comes behind what is there but io.EOF, or why the connection failed
+	mute       bool // writing has failed
 	paused     bool
+	waited     bool           // what is there may have come during a pause
+	fresh      bool           // … which what was read last did not
 	called     bool           // stands in ready
 	address    netip.AddrPort // of Connect
+	failure    error          // found before what came ahead of it was read
 
 	kept []byte // what waits for the peer: our copy …
 	from int    // … of which so much has gone,
@@ -63,9 +67,21 @@ func (c *Conn) Resume() {
 	if !c.paused {
 		return
 	}
-	c.paused = false
+	c.paused, c.waited = false, c.readable
 	c.again()
 }
+
+// Fresh reports whether what was read last came just now: it has not waited for
+// the end of a pause, so that it says something of the peer as it is.
+func (c *Conn) Fresh() bool { return c.fresh }
+
+// Over reports whether the peer is known to have ended its sending direction, or
+// the connection to have failed, though that may not have been read yet.
+func (c *Conn) Over() bool { return c.ended }
+
+// Mute reports whether writing to a connection made by Connect has failed: what is
+// written is dropped, and reading gives what the peer has sent before, then why.
+func (c *Conn) Mute() bool { return c.mute }
 
 // again has Readable called in the next turn if there is something to read.
 func (c *Conn) again() {
@@ -77,7 +93,8 @@ func (c *Conn) again() {
 
 // Write sends head and body, either of which may be empty, in one system call
 // where it can be one. What the socket does not take is copied, and goes out as
-// it can. On an error the connection is closed and Closed has run on return.
+// it can. On an error the connection is closed and Closed has run on return; one
+// made by Connect is Mute instead, as the peer may have answered before it went.
 func (c *Conn) Write(head, body []byte) { c.send(head, body, false) }
 
 // WriteLent is Write, but what is left of body is not copied: it is the
@@ -91,14 +108,14 @@ func (c *Conn) Pending() int { return len(c.kept) - c.from + len(c.lent) }
 func (c *Conn) Lent() int { return len(c.lent) }
 
 func (c *Conn) send(head, body []byte, lend bool) {
-	if !c.open || len(head)+len(body) == 0 {
+	if !c.open || c.mute || len(head)+len(body) == 0 {
 		return
 	}
 	sent := 0
 	if c.Pending() == 0 && !c.connecting {
 		n, errno := rawWrite(c.fd, head, body)
 		if errno != 0 && errno != unix.EAGAIN {
-			c.end(errno)
+			c.writeFailed(errno)
 			return
 		}
 		if sent = n; sent == len(head)+len(body) {
@@ -142,8 +159,11 @@ func (c *Conn) keep(b []byte) {
 func (c *Conn) drain() {
 	n, errno := rawWrite(c.fd, c.kept[c.from:], c.lent)
 	if errno != 0 {
-		if errno != unix.EAGAIN {
-			c.end(errno)
+		if errno == unix.EAGAIN {
+			return
+		}
+		if c.writeFailed(errno); c.open {
+			c.handler.Drained(c)
 		}
 		return
 	}
@@ -160,6 +180,34 @@ func (c *Conn) drain() {
 	}
 }
 
+// writeFailed ends an accepted connection, whose peer will take no answer. Of one
+// that was made by Connect the answer may be there: a server that answers early and
+// closes resets it with our bytes unread (RFC 9112, section 9.6). The error is kept,
+// as the kernel tells it once.
+func (c *Conn) writeFailed(errno unix.Errno) {
+	if !c.address.IsValid() {
+		c.end(errno)
+		return
+	}
+	if c.failure == nil {
+		c.failure = errno
+	}
+	c.loop.giveBack(c.kept)
+	c.kept, c.lent, c.from = nil, nil, 0
+	c.mute, c.ended, c.readable = true, true, true
+	c.again()
+}
+
+// why returns why c has failed, nil if its end is a clean one.
+func (c *Conn) why() error {
+	if c.failure == nil {
+		if number, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR); err == nil && number != 0 {
+			c.failure = unix.Errno(number) // the kernel has forgotten it now
+		}
+	}
+	return c.failure
+}
+
 // arrived says that there is something to read: bytes, the end, or a failure.
 // A failure too is behind the bytes that came before it (tcp_recvmsg, net/ipv4/tcp.c).
 func (c *Conn) arrived(events uint32) {
@@ -170,11 +218,11 @@ func (c *Conn) arrived(events uint32) {
 	case !c.paused:
 		c.handler.Readable(c)
 		if c.open && c.paused && c.ended { // nothing will tell of it again
-			c.handler.Ended(c)
+			c.handler.Ended(c, c.why())
 		}
 		c.again()
 	case over:
-		c.handler.Ended(c)
+		c.handler.Ended(c, c.why())
 	}
 }
 

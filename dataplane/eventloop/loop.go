@@ -22,14 +22,15 @@ type Handler interface {
 	// Readable: c has bytes, or its end. The handler reads until Read says that
 	// nothing is left, or pauses, or returns to be called again.
 	Readable(c *Conn)
-	// Drained: the peer's socket has taken all that waited for it.
+	// Drained: the peer's socket has taken all that waited for it, or c is Mute.
 	Drained(c *Conn)
 	// Connected: Connect has succeeded.
 	Connected(c *Conn)
-	// Ended: the peer has ended its sending direction while c is paused, or reset
-	// c. What it sent before can be read when the pause ends, and then its end. Of
-	// one that is not paused, reading tells.
-	Ended(c *Conn)
+	// Ended: the peer has ended its sending direction while c is paused, or, if err
+	// is not nil, c has failed. What came before can be read when the pause ends,
+	// and then its end. It may be told again. Of one that is not paused, reading
+	// tells.
+	Ended(c *Conn, err error)
 	// Closed runs once, whoever closed c, possibly under a Write. err is nil when
 	// Close or Abort did; a failed Connect ends here too, with an *ConnectError.
 	Closed(c *Conn, err error)
@@ -160,7 +161,7 @@ func (l *Loop) Add(c *Conn, fd int, h Handler) error {
 	for fd >= len(l.conns) {
 		l.conns = append(l.conns, nil)
 	}
-	*c = Conn{loop: l, handler: h, fd: fd, mark: l.mark, open: true}
+	*c = Conn{loop: l, handler: h, fd: fd, mark: l.mark, open: true, fresh: true}
 	l.conns[fd] = c
 	l.open++
 	return nil

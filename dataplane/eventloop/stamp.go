@@ -65,19 +65,22 @@ const agoMost = 10 * time.Second
 
 // took judges what a system call gave that read into a buffer of so many bytes.
 func (c *Conn) took(n, room int, errno unix.Errno) (int, error) {
+	c.fresh = !c.waited
 	switch {
 	case errno == unix.EAGAIN:
-		c.readable = false
+		c.readable, c.waited = false, false
 		return 0, nil
 	case errno != 0:
 		return 0, errno
+	case n == 0 && c.failure != nil:
+		return 0, c.failure
 	case n == 0:
 		return 0, io.EOF
 	}
 	// Less than there was room for: the socket is dry, and the next byte, or
 	// the end, makes a new edge (epoll(7), question 9).
 	if n < room && !c.ended {
-		c.readable = false
+		c.readable, c.waited = false, false
 	}
 	return n, nil
 }

@@ -41,7 +41,7 @@ type ignore struct{}
 func (ignore) Readable(*Conn)      {}
 func (ignore) Drained(*Conn)       {}
 func (ignore) Connected(*Conn)     {}
-func (ignore) Ended(*Conn)         {}
+func (ignore) Ended(*Conn, error)  {}
 func (ignore) Closed(*Conn, error) {}
 
 // here waits until something can be read of c.

@@ -230,6 +230,9 @@ func (l *Line) Read(n int, nowNs int64) {
 	}
 }
 
+// Skip says that so many bytes were read which came nobody knows when.
+func (l *Line) Skip(n int) { l.read += uint64(n) }
+
 // Left reports whether the node has ended the connection, as far as the kernel
 // told. Unknown is false.
 func (l *Line) Left() bool {
