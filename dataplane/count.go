@@ -71,6 +71,7 @@ type Totals struct {
 	MemoryBytes   int64             // that count against the budget
 	Shed          [shedKinds]uint64 // given up for want of memory, by ShedNames
 	Pauses        uint64
+	Paused        int // connections to nodes that are not read now
 	NotesDropped  uint64
 
 	Identifying    int   // prompts whose tokens, units and text are held
@@ -351,6 +352,7 @@ func (t *Totals) add(l *loop) {
 		t.Shed[i] += n
 	}
 	t.Pauses += l.pauses
+	t.Paused += l.slow
 	t.Unslotted += l.share.Unslotted
 	t.Unfollowed += l.share.Failed
 	t.Identifying += l.identifying

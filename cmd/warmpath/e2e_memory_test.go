@@ -116,28 +116,31 @@ func (r *serving) memory(t *testing.T, line string) int {
 	return 0
 }
 
-// unsent returns how many bytes the kernel holds for the router's clients, all
-// together: tx_queue of /proc/net/tcp (Documentation/networking/proc_net_tcp.rst).
-func (r *serving) unsent(t *testing.T) (bytes int) {
+// kernelBytes returns how many bytes the router's kernel holds, all together: unsent
+// ones for its clients, and unread ones of a node (tx_queue and rx_queue of
+// /proc/net/tcp, Documentation/networking/proc_net_tcp.rst).
+func (r *serving) kernelBytes(t *testing.T, node string) (unsent, unread int) {
 	t.Helper()
 	table, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := fmt.Sprintf(":%04X", netip.MustParseAddrPort(strings.TrimPrefix(r.url, "http://")).Port())
+	port := func(url string) string {
+		return fmt.Sprintf(":%04X", netip.MustParseAddrPort(strings.TrimPrefix(url, "http://")).Port())
+	}
+	own, peer := port(r.url), port(node)
 	for l := range strings.Lines(string(table)) {
 		f := strings.Fields(l)
-		if !strings.HasSuffix(f[1], own) {
-			continue
+		var tx, rx int
+		_, _ = fmt.Sscanf(f[4], "%X:%X", &tx, &rx)
+		switch {
+		case strings.HasSuffix(f[1], own):
+			unsent += tx
+		case strings.HasSuffix(f[2], peer):
+			unread += rx
 		}
-		queue, _, _ := strings.Cut(f[4], ":")
-		n, err := strconv.ParseInt(queue, 16, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bytes += int(n)
 	}
-	return bytes
+	return unsent, unread
 }
 
 // growth returns how much more the router holds at most until ok than it does
@@ -179,7 +182,8 @@ func TestMemoryOfSlowPeers(t *testing.T) {
 			got += k
 			return got >= 5_000_000
 		})
-		t.Logf("a client that took %d bytes of a gigabyte at a megabyte a second: %d KiB more", got, grown)
+		unsent, unread := r.kernelBytes(t, n.url)
+		t.Logf("a client that took %d bytes of a gigabyte at a megabyte a second: %d KiB more; in the kernel, %d KiB for it and %d of its node", got, grown, unsent>>10, unread>>10)
 		if grown > slowClientKiB {
 			t.Errorf("%d KiB more, want at most %d", grown, slowClientKiB)
 		}
@@ -233,7 +237,7 @@ func TestMemoryOfStuckStreams(t *testing.T) {
 		_ = c.(*net.TCPConn).SetReadBuffer(4096)
 		fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	}
-	paused := func() int { return int(r.metric(t, "backpressure_pauses_total")) }
+	paused := func() int { return int(r.metric(t, "backpressure_paused")) }
 	last, since := -1, time.Now()
 	grown := r.growth(t, "all streams to stand still", func() bool {
 		if now := paused(); now != last {
@@ -241,8 +245,9 @@ func TestMemoryOfStuckStreams(t *testing.T) {
 		}
 		return time.Since(since) > 3*time.Second
 	})
-	unsent := r.unsent(t) >> 10 / stuckStreams
-	t.Logf("%d streams that nobody reads, %d of them paused: %d KiB more, %d in all; %d KiB of each in the kernel", stuckStreams, last, grown, r.memory(t, "VmRSS"), unsent)
+	unsent, unread := r.kernelBytes(t, n.url)
+	unsent, unread = unsent>>10/stuckStreams, unread>>10/stuckStreams
+	t.Logf("%d streams that nobody reads, %d of them paused: %d KiB more, %d in all; in the kernel, of each, %d KiB for its client and %d of its node", stuckStreams, last, grown, r.memory(t, "VmRSS"), unsent, unread)
 	if last < stuckStreams {
 		t.Errorf("%d were paused, want all %d", last, stuckStreams)
 	}

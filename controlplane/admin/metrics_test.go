@@ -72,6 +72,7 @@ var every = map[string]string{
 	"notes_dropped_total":          "",
 	"config_reload_success":        "",
 	"accept_failures_total":        "",
+	"backpressure_paused":          "",
 	"backpressure_pauses_total":    "",
 	"memory_bytes":                 "",
 	"hedges_total":                 "",
