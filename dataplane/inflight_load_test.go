@@ -64,7 +64,9 @@ func TestLeakHeals(t *testing.T) {
 // as they come and nodes that are replaced under requests: while all of that goes
 // on the loops take stock all the time, a few clients a step, and find nothing.
 func TestLoadIsNoLeak(t *testing.T) {
-	const clients, each = 24, 6
+	// A node is replaced every 50 ms or more: of three that are, one in less than the
+	// time of a hedge, there is one left to hedge to.
+	const clients, each, replacedEvery = 24, 6, 50
 	n := raceNode{&atomic.Int64{}}
 	r := start(t, setup{loops: 2, set: hedging(func(s *dataplane.Settings) {
 		s.FirstEventNs, s.RetryBudget, s.RoutingWindowBytes = int64(300e6), 1, 2<<10
@@ -79,9 +81,9 @@ func TestLoadIsNoLeak(t *testing.T) {
 			case <-time.After(time.Millisecond):
 			}
 			r.d.TakeStock(1 + i%5)
-			if i%20 == 0 {
+			if i%replacedEvery == 0 {
 				nodes := anew(r.holder.Load())
-				next := nodes[i/20%len(nodes)]
+				next := nodes[i/replacedEvery%len(nodes)]
 				next.Generation++
 				next.Load = &fleet.Load{}
 				incarnations = append(incarnations, next)
