@@ -34,7 +34,10 @@ func (l *loop) dispatch(x *exchange, slot int, reason policy.Reason) {
 	}
 	l.note(x)
 	x.phase = phConnecting
-	c := l.takeConn(slot, n.Generation)
+	var c *backend.Conn
+	if !x.tooLong() {
+		c = l.takeConn(slot, n.Generation)
+	}
 	x.sentNs = l.d.nowNs()
 	if x.tries == 1 { // what comes after a failure, or waits for a connection, is not routing
 		x.routedNs = x.sentNs - x.readNs
@@ -50,6 +53,13 @@ func (l *loop) dispatch(x *exchange, slot int, reason policy.Reason) {
 // freshNs is how long after its last use an idle connection is taken without
 // looking whether the node has closed it or said something unasked.
 const freshNs = int64(50e6)
+
+// tooLong reports whether x's body is not held once it is sent. It goes on a
+// connection of its own: a node may have closed an idle one, and then the body
+// would be needed again.
+func (x *exchange) tooLong() bool {
+	return max(x.come, x.req.ContentLength) > int64(x.set.RetryBodyBytes)
+}
 
 // takeConn returns an idle connection to the node on which nothing waits, nil
 // if there is none.
@@ -177,6 +187,10 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 	} else {
 		c.WriteLent(l.out, body)
 	}
+	if c.Mute() && c.Reused() { // nothing of it was taken: what can be read there is no answer to it
+		l.failed(x, backend.Stale)
+		return
+	}
 	if c.Pending() == 0 {
 		l.armExchange(x)
 		l.requestSent(x)
@@ -203,7 +217,7 @@ func (l *loop) requestSent(x *exchange) {
 		x.conn.Line.Sent(l.d.kernelNs())
 		l.armExchange(x)
 	}
-	if len(x.data) > x.set.RetryBodyBytes {
+	if x.tooLong() {
 		l.dropBody(x)
 	} else {
 		l.shedHeld(x)

@@ -127,7 +127,7 @@ func (l *loop) pieceSent(x *exchange) {
 		x.stuck = false
 		x.heldNs += l.now - x.stuckNs
 	}
-	if max(x.come, x.req.ContentLength) > int64(x.set.RetryBodyBytes) {
+	if x.tooLong() {
 		l.forget(x)
 	}
 	if x.body.Done() {

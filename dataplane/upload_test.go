@@ -107,6 +107,33 @@ func TestALongBodyIsSentOnBeforeItIsIn(t *testing.T) {
 	}
 }
 
+// TestABodyTooLongToBeHeldHasAConnectionOfItsOwn: an idle one may be closed by its
+// node at any time, and then the body would be wanted again.
+func TestABodyTooLongToBeHeldHasAConnectionOfItsOwn(t *testing.T) {
+	whole := func(s *dataplane.Settings) { s.RetryBodyBytes, s.BodyBytes = 1<<20, 1<<30 }
+	for name, set := range map[string]func(*dataplane.Settings){"passed on": window, "whole": whole} {
+		t.Run(name, func(t *testing.T) {
+			a, _ := partly(t, "a")
+			r := start(t, setup{set: set}, a)
+			cl := r.dial()
+			for i, c := range []struct {
+				bytes       int
+				connections int64
+			}{{100, 1}, {1 << 19, 1}, {3 << 19, 2}, {100, 2}} {
+				body := longBody(c.bytes)
+				cl.send(post(fmt.Sprint(i), body))
+				if got := cl.answer("POST"); got.StatusCode != 200 || got.body != fmt.Sprint(len(body)) {
+					t.Fatalf("request %d got %d %s", i, got.StatusCode, got.body)
+				}
+				if n := a.accepted.Load(); n != c.connections {
+					t.Errorf("%d connections to the node after request %d, want %d", n, i, c.connections)
+				}
+			}
+			r.settled()
+		})
+	}
+}
+
 // TestALongBodyFindsItsBeginning: what has come of a message that has not ended
 // tells where a body belongs that is decided on before it is in.
 func TestALongBodyFindsItsBeginning(t *testing.T) {
