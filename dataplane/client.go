@@ -31,9 +31,9 @@ type client struct {
 	x        *exchange // the request under way; nil between requests
 	in       []byte    // bytes that came and were not used: part of a head, or requests sent ahead
 	timer    timer
-	feeding  bool   // feed is on the stack
-	owing    bool   // not served on before it has taken what it is owed
-	waiting  int    // bytes that it had not taken when it was last looked at, while draining
+	feeding  bool // feed is on the stack
+	owing    bool // not served on before it has taken what it is owed
+	leaving  leaving
 	lingered int    // bytes dropped while lingering
 	budgeted int    // bytes of its memory that count against the budget
 	idleNs   int64  // since when it waits for nothing
@@ -106,6 +106,9 @@ func (c *client) Drained(*eventloop.Conn) {
 		l.resumeNode(x)
 	}
 }
+
+// Waits is the event loop's. It is read when the pause ends.
+func (c *client) Waits(*eventloop.Conn) {}
 
 // Ended is the event loop's. A client that ended only its sending direction
 // counts as gone, as nginx treats it.
@@ -428,17 +431,37 @@ func (c *client) expired(nowNs int64) {
 	}
 }
 
+// leaving is what a client still takes that is to be closed, as last looked at.
+type leaving struct {
+	waiting int   // bytes that it has not taken
+	sinceNs int64 // when the last answer was all written
+	tookNs  int64 // when it took something
+}
+
 // lookAtLeaving lets a client that is to be closed, and is still owed something,
-// have more time while it takes any, and cuts it else: a clean end would make what
-// it has look whole.
+// have more time while it takes any, for as long as a request may take. Then it is
+// cut: a clean end would make what it has look whole.
 func (l *loop) lookAtLeaving(c *client) {
-	waiting := c.conn.Untaken()
-	if waiting >= c.waiting {
+	set, v := l.d.settings.Load(), &c.leaving
+	if waiting := c.conn.Untaken(); waiting < v.waiting {
+		v.waiting, v.tookNs = waiting, l.now
+	}
+	if set.IdleStreamNs > 0 && l.now >= v.tookNs+set.IdleStreamNs || set.RequestNs > 0 && l.now >= v.sinceNs+set.RequestNs {
 		l.cutClient(c)
 		return
 	}
-	c.waiting = waiting
-	l.armIn(c, l.d.settings.Load().IdleStreamNs)
+	l.armLeaving(c)
+}
+
+func (l *loop) armLeaving(c *client) {
+	set, at := l.d.settings.Load(), int64(0)
+	if set.IdleStreamNs > 0 {
+		at = l.now + set.IdleStreamNs/clientLooks
+	}
+	if set.RequestNs > 0 {
+		at = earliest(at, c.leaving.sinceNs+set.RequestNs)
+	}
+	l.armIn(c, max(at-l.now, 0))
 }
 
 // endIdle ends a client that waits for nothing but what it is still owed.
@@ -479,8 +502,9 @@ func (l *loop) drainClient(c *client) {
 	c.in = nil
 	c.conn.Resume() // what it still sends is dropped
 	if c.conn.Pending() > 0 {
-		c.waiting = c.conn.Untaken()
-		l.armIn(c, l.d.settings.Load().IdleStreamNs)
+		l.countClient(c)
+		c.leaving = leaving{c.conn.Untaken(), l.now, l.now}
+		l.armLeaving(c)
 		return
 	}
 	l.lingerOn(c)
@@ -505,8 +529,13 @@ func (l *loop) linger(c *client, n int) {
 	}
 }
 
-// closeClient closes the connection at once.
+// closeClient closes the connection at once, with a reset if it is still owed
+// something, which a clean end would make look whole.
 func (l *loop) closeClient(c *client) {
+	if c.conn.Pending() > 0 {
+		c.conn.Abort()
+		return
+	}
 	c.conn.Close()
 }
 
@@ -539,6 +568,9 @@ func (l *loop) endAll() {
 		next, x := c.next, c.x
 		switch {
 		case x == nil:
+			if c.conn.Pending() > 0 {
+				l.cutClient(c)
+			}
 		case x.began:
 			l.cut(x, backend.ClientGone)
 		default:

@@ -112,7 +112,7 @@ type try struct {
 	node        *fleet.Node
 	conn        *backend.Conn // nil while none is there
 	stake       *stake        // in which it has raised something; nil = settled
-	parted      bool          // its node had ended the connection before the client took the rest
+	partedNs    int64         // when its node had ended the connection, before the client took the rest; 0 = it has not
 	prefill     int64         // … of that, tokens whose prefill is not known to be done
 	total       int64         // … of that, tokens of prompt and expected answer
 	rank        int           // of the node; -1 = the engine's choice

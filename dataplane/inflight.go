@@ -128,10 +128,11 @@ func (x *exchange) settle() {
 }
 
 // part settles a try whose node has ended the connection and so works on it no
-// more, though what came before has yet to go to a slow client. By then the node
-// may be another process: how the try ends says nothing of whether it is well.
-func (x *exchange) part() {
-	x.parted = true
+// more, though what came before has yet to go to a slow client.
+func (x *exchange) part(nowNs int64) {
+	if x.partedNs == 0 {
+		x.partedNs = nowNs
+	}
 	x.settle()
 }
 

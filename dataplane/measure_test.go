@@ -36,6 +36,7 @@ type deaf struct{}
 func (deaf) Readable(*eventloop.Conn)      {}
 func (deaf) Drained(*eventloop.Conn)       {}
 func (deaf) Connected(*eventloop.Conn)     {}
+func (deaf) Waits(*eventloop.Conn)         {}
 func (deaf) Ended(*eventloop.Conn, error)  {}
 func (deaf) Closed(*eventloop.Conn, error) {}
 

@@ -131,9 +131,13 @@ const slowReaderNs = int64(1e9)
 func (l *loop) shedReaders(set *Settings) {
 	for c := l.open.first; c != nil && l.memory(set) == memoryFull; {
 		next, x := c.next, c.x
-		if x != nil && x.began && x.paused() && l.now-x.pausedNs >= slowReaderNs {
+		switch {
+		case x != nil && x.began && x.paused() && l.now-x.pausedNs >= slowReaderNs:
 			l.tally.shed[shedReader]++
 			l.cut(x, backend.ClientGone)
+		case c.state == stDraining && l.now-c.leaving.sinceNs >= slowReaderNs:
+			l.tally.shed[shedReader]++
+			l.cutClient(c)
 		}
 		c = next
 	}

@@ -90,12 +90,18 @@ func (n *nodeSide) Connected(*eventloop.Conn) {
 	n.l.nodeOpen(n.c)
 }
 
+// Waits is the event loop's.
+func (n *nodeSide) Waits(*eventloop.Conn) {
+	n.l.now = n.l.d.nowNs()
+	n.load.Heard(n.l.now)
+}
+
 // Ended is the event loop's. What the node has sent before is read when the
 // pause ends, which may take minutes: what the end says of the node is said now.
 func (n *nodeSide) Ended(_ *eventloop.Conn, err error) {
 	n.l.now = n.l.d.nowNs()
 	if n.ends(cmp.Or(err, io.EOF)); n.c.Owner != nil {
-		n.c.Owner.(*exchange).part()
+		n.c.Owner.(*exchange).part(n.l.now)
 	}
 }
 
@@ -424,11 +430,7 @@ func (l *loop) finish(x *exchange, clean bool) {
 	case failureStatus(x.status):
 		x.outcome = backend.Status // passed on, as nobody else could be asked
 	default:
-		load := x.node.Load
-		load.Successes.Add(1)
-		if load.Consecutive.Load() != 0 && !x.parted {
-			load.Consecutive.Store(0)
-		}
+		l.praise(x)
 	}
 	if c != nil {
 		x.conn, c.Owner = nil, nil

@@ -134,6 +134,8 @@ func TestAPausedNodeResets(t *testing.T) {
 			if slow, _, _ := r.d.Leftovers(); slow != 1 || load.Failures.Load() != 0 {
 				t.Fatalf("%d paused, %d failures, before the client has read on", slow, load.Failures.Load())
 			}
+			endedNs := r.d.NowNs()
+			eventually(t, "time to pass", func() bool { return r.d.NowNs() > endedNs+11e8 })
 			load.Consecutive.Store(2) // of those that failed since
 			n, err := io.Copy(io.Discard, io.LimitReader(c.r, int64(announced-read)))
 			switch {
@@ -143,15 +145,73 @@ func TestAPausedNodeResets(t *testing.T) {
 				t.Errorf("a part of the answer ended with %v, want a reset", err)
 			}
 			r.settled()
-			want := [3]int64{1, 1, 2}
+			want := [4]int64{0, 0, 1, 2}
 			if whole {
-				want = [3]int64{0, 0, 2}
+				want = [4]int64{0, 0, 0, 2}
 			}
-			if got := [3]int64{load.Failures.Load(), load.Resets.Load(), load.Consecutive.Load()}; got != want {
-				t.Errorf("failures, resets, in a row: %v, want %v", got, want)
+			if got := [4]int64{load.Successes.Load(), load.Failures.Load(), load.Resets.Load(), load.Consecutive.Load()}; got != want {
+				t.Errorf("successes, failures, resets, in a row: %v, want %v", got, want)
 			}
 		})
 	}
+}
+
+// TestAWholeAnswerBeforeALateReset: its end is that of the connection, which the
+// node's host resets later.
+func TestAWholeAnswerBeforeALateReset(t *testing.T) {
+	const size = 4 << 20
+	taken := make(chan error, 1)
+	a := startNode(t, "a", func(c *conn) {
+		c.request()
+		c.send("HTTP/1.1 200 OK\r\n\r\n", strings.Repeat("x", size))
+		_ = c.CloseWrite()
+		taken <- c.acknowledged()
+		c.reset()
+	})
+	r := start(t, setup{}, a)
+	c := r.dial()
+	_ = c.SetReadBuffer(128 << 10)
+	c.send("GET /v1/files HTTP/1.0\r\nHost: x\r\n\r\n")
+	eventually(t, "the node to be paused", func() bool { slow, _, _ := r.d.Leftovers(); return slow == 1 })
+	skipHead(t, c)
+	read := c.readUntil(taken)
+	eventually(t, "its load to be given back", func() bool { return r.nodes[0].Load.Requests.Load() == 0 })
+	n, err := io.Copy(io.Discard, c.r)
+	if read += int(n); err != nil || read != size {
+		t.Errorf("the client got %d bytes of %d, then %v", read, size, err)
+	}
+	r.settled()
+}
+
+// TestUnaskedBytesBeforeAReset: a node says something on an idle connection and
+// resets it as the next request is about to be sent there.
+func TestUnaskedBytesBeforeAReset(t *testing.T) {
+	say, said := make(chan struct{}), make(chan struct{})
+	a := startNode(t, "a", func(c *conn) {
+		c.request()
+		if c.n > 0 {
+			c.send(ok("right"))
+			return
+		}
+		c.send(ok("first"))
+		<-say
+		c.send(ok("wrong"))
+		c.reset()
+		close(said)
+	})
+	r := start(t, setup{}, a)
+	c := r.dial()
+	c.send(post("1", chatBody))
+	c.answer("POST")
+	release := r.d.HoldLoop()
+	c.send(post("2", chatBody)) // the loop finds it before what the node does
+	close(say)
+	<-said
+	release()
+	if got := c.answer("POST"); got.body != "right" {
+		t.Errorf("the second request got %q", got.body)
+	}
+	r.settled()
 }
 
 // TestOldBytesAreNoSignOfLife: what has waited in the router's host while a client
@@ -224,45 +284,87 @@ func TestAnAnswerToABodyThatIsNotRead(t *testing.T) {
 	}
 }
 
-// TestTheLastAnswerIsNotTaken: a client that takes nothing of the answer after which
-// its connection is closed sees a cut: the end of the connection is the answer's.
-func TestTheLastAnswerIsNotTaken(t *testing.T) {
-	piece := strings.Repeat("x", 100<<10)
+// lastAnswer asks for an answer of which the kernel takes little, and of whose end the
+// connection's is the only sign.
+func lastAnswer(t *testing.T, set func(*dataplane.Settings)) (*router, *client) {
+	t.Helper()
+	piece := strings.Repeat("x", lastAnswerBytes)
 	a := startNode(t, "a", func(c *conn) {
 		c.request()
 		c.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(piece) + "0\r\n\r\n")
 		c.gone()
 	})
-	r := start(t, setup{narrow: true, set: func(s *dataplane.Settings) { s.IdleStreamNs = 200e6 }}, a)
+	r := start(t, setup{narrow: true, set: set}, a)
 	c := r.dial()
 	_ = c.SetReadBuffer(4 << 10)
 	c.send("GET /v1/files HTTP/1.0\r\nHost: x\r\n\r\n")
 	eventually(t, "the rest of the answer to wait", func() bool { _, draining, _ := r.d.Leftovers(); return draining == 1 })
-	eventually(t, "the client to be let go", func() bool { _, _, open := r.d.Leftovers(); return open == 0 })
-	n, err := io.Copy(io.Discard, c.r)
-	if !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%d bytes and then %v, want a reset", n, err)
+	return r, c
+}
+
+const lastAnswerBytes = 100 << 10
+
+// readSlowly reads an answer at some 200 KB a second.
+func (c *client) readSlowly() (read int, err error) {
+	skipHead(c.t.(*testing.T), c)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for err == nil {
+		<-tick.C
+		var n int
+		n, err = c.r.Discard(2 << 10)
+		read += n
+	}
+	return read, err
+}
+
+// TestTheLastAnswerIsNotTaken: a client that takes nothing of the answer after which
+// its connection is closed sees a cut: the end of the connection is the answer's.
+func TestTheLastAnswerIsNotTaken(t *testing.T) {
+	for name, set := range map[string]func(*dataplane.Settings){
+		"for long":            func(s *dataplane.Settings) { s.IdleStreamNs = 200e6 },
+		"while memory is all": func(s *dataplane.Settings) { s.MemoryBytes = lastAnswerBytes / 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, c := lastAnswer(t, set)
+			eventually(t, "the client to be let go", func() bool { _, _, open := r.d.Leftovers(); return open == 0 })
+			if n, err := io.Copy(io.Discard, c.r); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%d bytes and then %v, want a reset", n, err)
+			}
+		})
 	}
 }
 
-// TestTheLastAnswerIsTakenSlowly: one that takes some of it is waited for.
+// TestTheLastAnswerIsTakenSlowly: one that takes some of it is waited for, for as
+// long as a request may take.
 func TestTheLastAnswerIsTakenSlowly(t *testing.T) {
-	const size = 100 << 10
-	a := startNode(t, "a", answers(ok(strings.Repeat("x", size))))
-	r := start(t, setup{narrow: true, set: func(s *dataplane.Settings) { s.IdleStreamNs = 500e6 }}, a)
-	c := r.dial()
-	_ = c.SetReadBuffer(4 << 10)
-	c.send("GET /v1/files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-	skipHead(t, c)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	read := 0
-	for read < size {
-		<-tick.C
-		n, err := c.r.Discard(min(2<<10, size-read))
-		if read += n; err != nil {
-			t.Fatalf("after %d bytes: %v", read, err)
+	t.Run("in time", func(t *testing.T) {
+		_, c := lastAnswer(t, func(s *dataplane.Settings) { s.IdleStreamNs = 500e6 })
+		if n, err := c.readSlowly(); n != lastAnswerBytes || !errors.Is(err, io.EOF) {
+			t.Errorf("%d bytes and then %v, want %d and the end", n, err, lastAnswerBytes)
 		}
+	})
+	t.Run("too slowly", func(t *testing.T) {
+		_, c := lastAnswer(t, func(s *dataplane.Settings) { s.IdleStreamNs, s.RequestNs = 500e6, 900e6 })
+		if n, err := c.readSlowly(); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%d bytes and then %v, want a reset", n, err)
+		}
+	})
+}
+
+// TestTheLastAnswerAtTheEnd: a loop that is stopped cuts what its clients have not
+// taken, and a client that ends its sending direction is cut too.
+func TestTheLastAnswerAtTheEnd(t *testing.T) {
+	for name, end := range map[string]func(*router, *client){
+		"of the loop":   func(r *router, _ *client) { r.d.Stop() },
+		"of the client": func(_ *router, c *client) { _ = c.CloseWrite() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, c := lastAnswer(t, nil)
+			end(r, c)
+			if n, err := io.Copy(io.Discard, c.r); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%d bytes and then %v, want a reset", n, err)
+			}
+		})
 	}
-	c.ended()
 }

@@ -28,8 +28,8 @@ func (l *loop) leave(x *exchange, class backend.Class) {
 	if x.outcome = class; x.tries > 0 {
 		x.tried[x.at].class = class
 	}
-	if class.Blames() && (x.stake != nil || x.parted) {
-		blame(x.node.Load, class, x.parted)
+	if class.Blames() && (x.stake != nil || x.partedNs != 0) {
+		blame(x.node.Load, class, l.old(x))
 	}
 	x.settle()
 	if x.paidTry {
@@ -42,10 +42,30 @@ func (l *loop) leave(x *exchange, class backend.Class) {
 	}
 }
 
-// blame counts a failure of a node. One of long ago is in no row with those of now.
+// oldNs is how long after a node has ended the connection of a try, whose client was
+// slow, what becomes of the try says nothing of the node as it is: it may be another
+// process by then. What its end said of it was noted when it came.
+const oldNs = int64(1e9)
+
+func (l *loop) old(x *exchange) bool { return x.partedNs != 0 && l.now-x.partedNs > oldNs }
+
+// praise counts an answer that ended well.
+func (l *loop) praise(x *exchange) {
+	if l.old(x) {
+		return
+	}
+	load := x.node.Load
+	load.Successes.Add(1)
+	if load.Consecutive.Load() != 0 {
+		load.Consecutive.Store(0)
+	}
+}
+
+// blame counts a failure of a node. An old one is counted by its kind alone: the
+// breaker judges by the others.
 func blame(load *fleet.Load, class backend.Class, old bool) {
-	load.Failures.Add(1)
 	if !old {
+		load.Failures.Add(1)
 		load.Consecutive.Add(1)
 	}
 	switch class {

@@ -21,6 +21,7 @@ type Conn struct {
 	connecting bool
 	readable   bool // an edge has come, and Read has not found it dry since
 	ended      bool // nothing comes behind what is there but io.EOF, or why the connection failed
+	finished   bool // … of which it is io.EOF: the peer had said so before anything failed
 	mute       bool // writing has failed
 	paused     bool
 	waited     bool           // what is there may have come during a pause
@@ -189,9 +190,7 @@ func (c *Conn) writeFailed(errno unix.Errno) {
 		c.end(errno)
 		return
 	}
-	if c.failure == nil {
-		c.failure = errno
-	}
+	c.failed(errno)
 	c.loop.giveBack(c.kept)
 	c.kept, c.lent, c.from = nil, nil, 0
 	c.mute, c.ended, c.readable = true, true, true
@@ -202,10 +201,20 @@ func (c *Conn) writeFailed(errno unix.Errno) {
 func (c *Conn) why() error {
 	if c.failure == nil {
 		if number, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR); err == nil && number != 0 {
-			c.failure = unix.Errno(number) // the kernel has forgotten it now
+			c.failed(unix.Errno(number)) // the kernel has forgotten it now
 		}
 	}
 	return c.failure
+}
+
+// failed keeps why c has failed, the first time. EPIPE is what a reset makes of a
+// connection whose peer had ended it cleanly before (tcp_reset, net/ipv4/tcp_input.c):
+// that end is what stands behind the bytes.
+func (c *Conn) failed(errno unix.Errno) {
+	if c.failure == nil {
+		c.failure = errno
+		c.finished = c.finished || errno == unix.EPIPE
+	}
 }
 
 // arrived says that there is something to read: bytes, the end, or a failure.
@@ -213,9 +222,13 @@ func (c *Conn) why() error {
 func (c *Conn) arrived(events uint32) {
 	c.readable = true
 	over := events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
+	c.finished = c.finished || events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) == unix.EPOLLRDHUP
 	c.ended = c.ended || over
 	switch {
 	case !c.paused:
+		if events&unix.EPOLLIN != 0 { // there may be more that waited, but something came just now
+			c.waited = false
+		}
 		c.handler.Readable(c)
 		if c.open && c.paused && c.ended { // nothing will tell of it again
 			c.handler.Ended(c, c.why())
@@ -223,6 +236,8 @@ func (c *Conn) arrived(events uint32) {
 		c.again()
 	case over:
 		c.handler.Ended(c, c.why())
+	default:
+		c.handler.Waits(c)
 	}
 }
 

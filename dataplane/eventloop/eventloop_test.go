@@ -78,6 +78,7 @@ func (u *user) Readable(c *Conn) {
 }
 func (u *user) Drained(*Conn)               { u.events <- "drained" }
 func (u *user) Connected(*Conn)             { u.events <- "connected" }
+func (u *user) Waits(*Conn)                 {}
 func (u *user) Ended(*Conn, error)          { u.events <- "ended" }
 func (u *user) Closed(_ *Conn, err error)   { u.closed <- err }
 func (u *user) want(t *testing.T, s string) { t.Helper(); wait(t, u.events, s) }

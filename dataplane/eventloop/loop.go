@@ -26,6 +26,8 @@ type Handler interface {
 	Drained(c *Conn)
 	// Connected: Connect has succeeded.
 	Connected(c *Conn)
+	// Waits: something has come while c is paused.
+	Waits(c *Conn)
 	// Ended: the peer has ended its sending direction while c is paused, or, if err
 	// is not nil, c has failed. What came before can be read when the pause ends,
 	// and then its end. It may be told again. Of one that is not paused, reading

@@ -99,5 +99,6 @@ func (t *selfTest) Readable(c *Conn) {
 }
 func (t *selfTest) Drained(*Conn)       {}
 func (t *selfTest) Connected(*Conn)     {}
+func (t *selfTest) Waits(*Conn)         {}
 func (t *selfTest) Ended(*Conn, error)  { t.happened <- "ended" }
 func (t *selfTest) Closed(*Conn, error) { t.happened <- "closed" }

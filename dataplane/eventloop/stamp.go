@@ -67,12 +67,14 @@ const agoMost = 10 * time.Second
 func (c *Conn) took(n, room int, errno unix.Errno) (int, error) {
 	c.fresh = !c.waited
 	switch {
+	case errno == unix.EAGAIN && c.mute:
+		return 0, c.failure
 	case errno == unix.EAGAIN:
 		c.readable, c.waited = false, false
 		return 0, nil
 	case errno != 0:
 		return 0, errno
-	case n == 0 && c.failure != nil:
+	case n == 0 && c.failure != nil && !c.finished:
 		return 0, c.failure
 	case n == 0:
 		return 0, io.EOF

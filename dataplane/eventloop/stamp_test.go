@@ -41,6 +41,7 @@ type ignore struct{}
 func (ignore) Readable(*Conn)      {}
 func (ignore) Drained(*Conn)       {}
 func (ignore) Connected(*Conn)     {}
+func (ignore) Waits(*Conn)         {}
 func (ignore) Ended(*Conn, error)  {}
 func (ignore) Closed(*Conn, error) {}
 

@@ -230,8 +230,13 @@ func (l *Line) Read(n int, nowNs int64) {
 	}
 }
 
-// Skip says that so many bytes were read which came nobody knows when.
-func (l *Line) Skip(n int) { l.read += uint64(n) }
+// Skip is Read of bytes that came nobody knows when.
+func (l *Line) Skip(n int) {
+	l.read += uint64(n)
+	if l.meter != nil {
+		l.meter.count(n)
+	}
+}
 
 // Left reports whether the node has ended the connection, as far as the kernel
 // told. Unknown is false.

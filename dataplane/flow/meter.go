@@ -131,11 +131,15 @@ func (l *Line) Came(n int, nowNs, cameNs int64) {
 	l.meter.HeardNs = max(l.meter.HeardNs, nowNs)
 }
 
+func (m *Meter) count(n int) {
+	m.Segments++
+	m.Bytes += uint64(n)
+}
+
 // keepTime notes that so many bytes were read at a time.
 func (l *Line) keepTime(n int, nowNs int64) {
 	m := l.meter
-	m.Segments++
-	m.Bytes += uint64(n)
+	m.count(n)
 	m.HeardNs = max(m.HeardNs, nowNs)
 	switch {
 	case l.sentNs == 0:
