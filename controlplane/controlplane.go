@@ -67,6 +67,7 @@ type ControlPlane struct {
 	view    atomic.Pointer[state.State] // what the reducer holds, for readers; never written in place
 	static  *discover.Static
 	api     *discover.API
+	sources sources
 	poller  *engine.Poller
 	indexer *indexer.Indexer
 	streams *streams
@@ -119,6 +120,7 @@ func Start(opt Options) (*ControlPlane, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.ctx, c.cancel, c.done = ctx, cancel, ctx.Done()
 	c.api = discover.NewAPI(allowed)
+	c.sources.all, c.sources.now = c.newSources(opt.Config), map[string]SourceStatus{}
 	c.poller = engine.NewPoller(engine.NewProber(), engine.PollerConfig{Deliver: c.polled})
 	c.indexer = indexer.New(indexer.Options{
 		Index: opt.Index, Fleet: opt.Fleet, NowNs: c.sinceStart,
@@ -151,7 +153,7 @@ func Start(opt Options) (*ControlPlane, error) {
 	if c.reports != nil {
 		c.reports.server.Serve(c.reports.ln)
 	}
-	for _, source := range []discover.Source{c.static, c.api} {
+	for _, source := range c.sources.all {
 		c.wait.Go(func() { c.follow(ctx, source) })
 	}
 	if opt.Dataplane != nil {
@@ -318,16 +320,6 @@ func sampleOf(s engine.Sample) state.Sample {
 	return state.Sample{
 		Engine: s.Engine, Queued: s.Queued, Running: s.Running, KVUse: s.KVUse,
 		PromptTokens: s.PromptTokens, GeneratedTokens: s.GeneratedTokens, BlockTokens: s.BlockTokens, CacheTokens: s.CacheTokens,
-	}
-}
-
-// follow passes on the full set of one source.
-func (c *ControlPlane) follow(ctx context.Context, source discover.Source) {
-	err := source.Run(ctx, func(specs []state.Spec) {
-		c.Send(state.NodesSeen{NowNs: c.NowNs(), Source: source.Name(), Specs: specs})
-	})
-	if err != nil {
-		c.opt.Log.Error("source of nodes ended; its last set stays in force", "source", source.Name(), "err", err)
 	}
 }
 

@@ -104,6 +104,9 @@ func (c *ControlPlane) meet(ctx context.Context) {
 			}
 			known[n.Spec.Name] = true
 		}
+		if !n.Added && len(c.sources.all) > ownSources { // another source may name it, soon
+			known[n.Spec.Name] = true
+		}
 	}
 	c.until(ctx, meetWithin, func() bool {
 		s := c.State()

@@ -90,9 +90,11 @@ func DataplaneSettings(c *config.Config) (*dataplane.Settings, error) {
 // settingsOf is what the State needs of a configuration whose seed is set.
 func settingsOf(c *config.Config) state.Settings { return c.StateSettings(prefix.Seed(c.Seed)) }
 
-func specsOf(c *config.Config) []state.Spec {
-	specs := make([]state.Spec, len(c.Nodes))
-	for i, n := range c.Nodes {
+func specsOf(c *config.Config) []state.Spec { return specs(c.Nodes) }
+
+func specs(nodes []config.Node) []state.Spec {
+	specs := make([]state.Spec, len(nodes))
+	for i, n := range nodes {
 		specs[i] = state.Spec{
 			Name: n.Name, URL: n.URL, Models: n.Models, Engine: n.Engine, Island: n.Island, Region: n.Region,
 			Weight: n.Weight, MaxInFlight: n.MaxInFlight,

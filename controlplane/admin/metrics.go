@@ -111,6 +111,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.index(m)
 	c.events(m)
 	c.guard(m)
+	c.discovery(m)
 	c.texts(m, &t)
 	c.kernel(m, &t)
 	for _, n := range c.opt.Fleet.Load().Nodes {

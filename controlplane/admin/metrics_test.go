@@ -73,6 +73,8 @@ var every = map[string]string{
 	"config_reload_success":        "",
 	"accept_failures_total":        "",
 	"backpressure_paused":          "",
+	"discovery_ok":                 "source",
+	"discovery_nodes":              "source",
 	"backpressure_pauses_total":    "",
 	"memory_bytes":                 "",
 	"hedges_total":                 "",

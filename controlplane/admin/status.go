@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"net/http"
 
 	"warmpath/dataplane/fleet"
@@ -15,7 +16,7 @@ type StatusView struct {
 	Active          int64    `json:"active"`
 	Nodes           int      `json:"nodes"`
 	NodesReady      int      `json:"nodes_ready"`
-	Unwell          []string `json:"unwell"` // "name: state, why"
+	Unwell          []string `json:"unwell"` // "name: state, why", and sources of nodes that fail
 	Models          []string `json:"models"`
 	Requests        uint64   `json:"requests"`
 	ServerErrors    uint64   `json:"server_errors"`
@@ -57,6 +58,11 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 			continue
 		}
 		v.Unwell = append(v.Unwell, n.Name+": "+n.State+", "+n.Reason)
+	}
+	for _, src := range s.opt.Control.Sources() {
+		if src.Err != "" {
+			v.Unwell = append(v.Unwell, fmt.Sprintf("source %s: its last %d nodes stand, %s", src.Name, src.Nodes, src.Err))
+		}
 	}
 	for _, m := range s.opt.Fleet.Load().Models {
 		v.Models = append(v.Models, m.Name)

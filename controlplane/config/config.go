@@ -211,8 +211,25 @@ func (s ShedShare) String() string {
 
 // Discovery says where nodes come from beside the file.
 type Discovery struct {
-	File     string
+	File     string // "" = none
+	DNS      []DNSName
 	Register Register
+}
+
+// DNSName is a name whose records are nodes.
+type DNSName struct {
+	Name     string
+	Record   string // one of discover.Records
+	Port     int    // 0 = the records', which SRV has
+	Interval time.Duration
+	Server   string // host:port; "" = those of the host
+	// What all its nodes have.
+	Models      []string
+	Engine      string
+	Island      string
+	Region      string
+	Weight      float64
+	MaxInFlight int
 }
 
 // Register lets nodes register themselves.

@@ -31,6 +31,7 @@ type list struct {
 	grow     func()               // adds one element with zero values
 	elements func(i int) []entry  // the schema of element i
 	example  map[string]string    // values of keys that have no default
+	aside    bool                 // the example file is to have no element, but show one
 	required map[string]complaint // keys that every element needs
 }
 

@@ -31,6 +31,14 @@ func (w *exampleWriter) keys(depth int, entries []entry) {
 		e := &entries[i]
 		path := e.key + ":"
 		switch {
+		case e.open != nil && e.open.aside:
+			w.line(depth, path+" []", e.doc)
+			e.open.grow()
+			inner := exampleWriter{}
+			inner.element(depth+1, e.open)
+			for l := range strings.Lines(inner.b.String()) {
+				w.b.WriteString("#" + l[1:])
+			}
 		case e.open != nil:
 			w.line(depth, path, e.doc)
 			e.open.grow()

@@ -59,16 +59,7 @@ func fleetKeys(c *Config) []entry {
 			example:  map[string]string{"name": "qwen3"},
 			required: map[string]complaint{"name": {"the model has no name", "add name: and what clients send"}},
 		}},
-		{key: "nodes", doc: "engines; required, [] if they are added at run time", open: &list{
-			length:   func() int { return len(c.Nodes) },
-			grow:     func() { c.Nodes = append(c.Nodes, Node{}) },
-			elements: func(i int) []entry { return nodeKeys(&c.Nodes[i]) },
-			example:  map[string]string{"name": "gpu-a", "url": "http://10.0.0.11:8000"},
-			required: map[string]complaint{
-				"name": {"the node has no name", "add name: and a unique name"},
-				"url":  {"the node has no url", "add url: http://host:port"},
-			},
-		}},
+		nodesKey(c, nodeKeys),
 		texts("node_urls_allowed", "CIDRs and host patterns that a node added at run time may have; none = any", &c.NodeURLsAllowed, inList(discover.CheckPattern), asIs),
 		{
 			key: "policy", doc: "the routing rule, and beside name its own keys",
@@ -76,6 +67,19 @@ func fleetKeys(c *Config) []entry {
 			extra:    policyParams(&c.Policy),
 		},
 	}
+}
+
+func nodesKey(c *Config, keys func(*Node) []entry) entry {
+	return entry{key: "nodes", doc: "engines; required, [] if they are discovered or added at run time", open: &list{
+		length:   func() int { return len(c.Nodes) },
+		grow:     func() { c.Nodes = append(c.Nodes, Node{}) },
+		elements: func(i int) []entry { return keys(&c.Nodes[i]) },
+		example:  map[string]string{"name": "gpu-a", "url": "http://10.0.0.11:8000"},
+		required: map[string]complaint{
+			"name": {"the node has no name", "add name: and a unique name"},
+			"url":  {"the node has no url", "add url: http://host:port"},
+		},
+	}}
 }
 
 func modelKeys(m *Model) []entry {
@@ -190,8 +194,8 @@ func laterKeys(c *Config) []entry {
 		leaf("keys_file", `""`, "API keys, hashed", &c.KeysFile, text("/etc/warmpath/keys"), quote),
 		emptyList("tiers", "pools and rules", "model tiers"),
 		group("discovery", "where nodes come from beside this file",
-			leaf("file", `""`, "", &c.Discovery.File, text("/etc/warmpath/nodes.yaml"), quote),
-			emptyList("dns", "", "discovery by DNS"),
+			leaf("file", `""`, "of nodes: as here, read again when it changes", &c.Discovery.File, text("/etc/warmpath/nodes.yaml"), quote).atRestart(),
+			dnsNames(&c.Discovery),
 			entry{key: "kubernetes", extra: nothing("discovery by Kubernetes")},
 			group("register", "",
 				leaf("enabled", "false", "", &c.Discovery.Register.Enabled, boolean, showBool),

@@ -17,6 +17,7 @@ func (d *decoder) together(check PolicyCheck) {
 	d.listeners()
 	d.modelNames()
 	d.nodeNames()
+	d.discovering()
 	d.exactness()
 	d.policy(check)
 	d.bounds()

@@ -8,7 +8,6 @@ var unavailable = map[string]string{
 	"site.region":                "choice by distance",
 	"index.sweep":                "a sweep interval (entries age continuously)",
 	"keys_file":                  "API keys",
-	"discovery.file":             "discovery by file",
 	"discovery.register.enabled": "registration of nodes",
 	"discovery.register.lease":   "registration of nodes",
 	"scaler.enabled":             "the scaler",

@@ -16,12 +16,22 @@ import (
 type Source interface {
 	// Name is a short word for logs and the admin API.
 	Name() string
-	// Run emits the full set, soon after it began and again after every change,
-	// until ctx ends; then it returns nil. An error means that the source
-	// cannot go on by itself; whoever runs it may run it again, and the set it
-	// emitted last stands meanwhile. emit owns the slice it is given. One
-	// source never calls emit from two goroutines at once.
-	Run(ctx context.Context, emit func([]state.Spec)) error
+	// Run tells to of the full set, soon after it began and again after every
+	// change, until ctx ends; then it returns nil. An error means that the source
+	// cannot go on by itself; whoever runs it may run it again, and the set it told
+	// of last stands meanwhile. One source never calls to from two goroutines at
+	// once.
+	Run(ctx context.Context, to Listener) error
+}
+
+// Listener takes what a source sees.
+type Listener interface {
+	// Emit takes the full set and owns the slice. It may be the set of before, and
+	// is after a failure that is over.
+	Emit(nodes []state.Spec)
+	// Failed says that the source could not look, or did not understand what it saw.
+	// The set of before stands.
+	Failed(err error)
 }
 
 // holder keeps a full set and tells one Run of its changes.
@@ -48,13 +58,13 @@ func (h *holder) load() []state.Spec {
 	return slices.Clone(h.nodes)
 }
 
-func (h *holder) run(ctx context.Context, emit func([]state.Spec)) error {
+func (h *holder) run(ctx context.Context, to Listener) error {
 	for {
 		select { // the set about to be read is as new as any change told so far
 		case <-h.changed:
 		default:
 		}
-		emit(h.load())
+		to.Emit(h.load())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -80,7 +90,7 @@ func NewStatic(nodes []state.Spec) (*Static, error) {
 func (s *Static) Name() string { return "static" }
 
 // Run implements Source.
-func (s *Static) Run(ctx context.Context, emit func([]state.Spec)) error { return s.run(ctx, emit) }
+func (s *Static) Run(ctx context.Context, to Listener) error { return s.run(ctx, to) }
 
 // Replace swaps the whole set, when the configuration was loaded again. On an
 // error the old set stands. It may be called by any goroutine.
@@ -140,7 +150,7 @@ func NewAPI(allowed Allowed) *API { return &API{holder: newHolder(), allowed: al
 func (a *API) Name() string { return state.APISource }
 
 // Run implements Source.
-func (a *API) Run(ctx context.Context, emit func([]state.Spec)) error { return a.run(ctx, emit) }
+func (a *API) Run(ctx context.Context, to Listener) error { return a.run(ctx, to) }
 
 // Add checks a node and adds it. The very same node again is no error, so that
 // whoever registers may repeat itself; another one of that name or URL is

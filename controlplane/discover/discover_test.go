@@ -72,6 +72,12 @@ func names(set []state.Spec) string {
 	return strings.Join(out, " ")
 }
 
+// hears takes the sets of a source that does not fail.
+type hears func([]state.Spec)
+
+func (h hears) Emit(set []state.Spec) { h(set) }
+func (h hears) Failed(err error)      { panic(err) }
+
 // All faults of a configuration are told at once.
 func TestStaticFaults(t *testing.T) {
 	_, err := NewStatic([]state.Spec{
@@ -99,7 +105,7 @@ func TestStaticReplace(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var seen []string
 		done := make(chan error, 1)
-		go func() { done <- s.Run(ctx, func(set []state.Spec) { seen = append(seen, names(set)) }) }()
+		go func() { done <- s.Run(ctx, hears(func(set []state.Spec) { seen = append(seen, names(set)) })) }()
 		synctest.Wait()
 		if err := s.Replace([]state.Spec{{Name: "bad name"}}); err == nil {
 			t.Error("a bad set was taken")

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"warmpath/controlplane/admin"
+)
+
+// sources returns what /api/discovery shows, by source.
+func (r *serving) sources(t *testing.T) map[string]admin.SourceView {
+	t.Helper()
+	_, text := r.adminDo(t, http.MethodGet, "/api/discovery", "")
+	var list []admin.SourceView
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	views := map[string]admin.SourceView{}
+	for _, v := range list {
+		views[v.Source] = v
+	}
+	return views
+}
+
+// TestDiscoveryByFile adds, breaks, mends and removes nodes in a file under load: no
+// request fails, and a file that cannot be read takes no node away.
+func TestDiscoveryByFile(t *testing.T) {
+	t.Parallel()
+	sim := startEngines(t, 2, "--time-scale", "0.1")
+	path := filepath.Join(t.TempDir(), "fleet.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(nodeList(sim.urls[0]))
+	r := launchRouter(t, configure(t, settings, nodeList(), fmt.Sprintf("discovery: {file: %q}\n", path)))
+	ready := func(names ...string) {
+		t.Helper()
+		eventually(t, 10*time.Second, fmt.Sprint("ready nodes: ", names), func() bool {
+			nodes := r.nodes(t)
+			for i, n := range nodes {
+				if len(nodes) != len(names) || n.Name != names[i] || n.State != "ready" || n.SourceOfNode != "file" {
+					return false
+				}
+			}
+			return len(nodes) == len(names)
+		})
+	}
+	ready("sim-0")
+	l := startLoad(t, r, 4)
+	l.more(t, 20)
+	write(nodeList(sim.urls...))
+	ready("sim-0", "sim-1")
+	l.more(t, 20)
+	write("nodes: [{name: sim-0}]\n")
+	eventually(t, 5*time.Second, "the broken file to be seen", func() bool { return !r.sources(t)["file"].OK })
+	v := r.sources(t)["file"]
+	if !strings.Contains(v.Error, path) || !strings.Contains(v.Error, "the node has no url") || v.Nodes != 2 || v.FailingSince == nil {
+		t.Errorf("of the broken file it is said: %+v", v)
+	}
+	if out, _, _ := r.cli(t, "status"); !strings.Contains(out, "source file: its last 2 nodes stand") {
+		t.Errorf("warmpath status does not tell of it:\n%s", out)
+	}
+	if r.metric(t, `discovery_ok{source="file"}`) != 0 || r.metric(t, `discovery_nodes{source="file"}`) != 2 {
+		t.Error("metrics do not tell of it")
+	}
+	l.more(t, 20)
+	ready("sim-0", "sim-1")
+	write(nodeList(sim.urls[0]))
+	ready("sim-0")
+	l.more(t, 20)
+	if v := r.sources(t)["file"]; !v.OK || v.Nodes != 1 {
+		t.Errorf("of the mended file it is said: %+v", v)
+	}
+	l.end(t)
+	r.settled(t)
+}
+
+// TestHotRestartWithDiscoveredNodes: a successor knows the nodes of a file by the
+// time it takes over, and what they hold.
+func TestHotRestartWithDiscoveredNodes(t *testing.T) {
+	sim := startEngines(t, 3, "--decode-base-ms", "1", "--kv-events-port", "-1", "--replay-port", "-1")
+	path := filepath.Join(t.TempDir(), "fleet.yaml")
+	if err := os.WriteFile(path, []byte(eventNodes(sim)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := launchRouter(t, configure(t, hotSettings(t), nodeList(), "policy: {name: overlap}\n", fmt.Sprintf("discovery: {file: %q}\n", path))).allReady(t)
+	eventually(t, 10*time.Second, "all nodes", func() bool { return len(r.nodes(t)) == 3 })
+	r.allReady(t).trusted(t)
+	fresh := &serving{url: r.url, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	talk := "A conversation. " + strings.Repeat("Answer in full sentences. ", 30)
+	first := fresh.ask(t, chatBody(talk, `,"max_tokens":2`))
+	next := r.again(t)
+	second := fresh.ask(t, talkBody([]turn{{"user", talk}, {"assistant", first.text}, {"user", "And then?"}}, `,"max_tokens":2`))
+	if record := next.record(t, second.id()); second.node() != first.node() || record.Reason != "prefix" {
+		t.Errorf("the next turn went from %s to %s (%s): %+v", first.node(), second.node(), record.Reason, record.Candidates)
+	}
+	if strings.Contains(next.err.String(), `"level":"WARN"`) {
+		t.Errorf("the successor complains: %s", tail(next.err.String()))
+	}
+}

@@ -1,0 +1,100 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"warmpath/controlplane/discover"
+	"warmpath/controlplane/engine"
+	"warmpath/controlplane/state"
+)
+
+// maxDNSNames leaves room for the other sources of nodes.
+const maxDNSNames = 8
+
+func dnsNames(d *Discovery) entry {
+	return entry{key: "dns", def: "[]", doc: "names whose records are nodes, called by address and port", open: &list{
+		length:   func() int { return len(d.DNS) },
+		grow:     func() { d.DNS = append(d.DNS, DNSName{}) },
+		elements: func(i int) []entry { return dnsKeys(&d.DNS[i]) },
+		example:  map[string]string{"name": "vllm.example.net", "port": "8000"},
+		aside:    true, // nobody wants to look that name up
+		required: map[string]complaint{"name": {"no name is to be looked up", "add name: and a host name"}},
+	}}
+}
+
+func dnsKeys(n *DNSName) []entry {
+	keys := []entry{
+		leaf("name", "", "as it is looked up", &n.Name, text("vllm.example.net"), shownName),
+		leaf("record", "a", "a, aaaa or srv", &n.Record, choice(discover.Records...), plain),
+		leaf("port", "0", "of the nodes; needed but with srv", &n.Port, integer(0, math.MaxUint16), showInt[int]),
+		leaf("interval", "30s", "between two look-ups", &n.Interval, duration(time.Second, time.Hour, false), showDuration),
+		leaf("server", `""`, "host:port of a DNS server; empty = the host's", &n.Server, listenAddress(true), quote),
+		texts("models", "empty = asked from the engines", &n.Models, inList(state.CheckModel), asIs),
+		leaf("engine", "auto", "as of nodes", &n.Engine, choice(engine.Names()...), plain),
+		leaf("island", `""`, "", &n.Island, label, quote),
+		leaf("region", `""`, "", &n.Region, label, quote),
+		leaf("weight", "1.0", "capacity class", &n.Weight, number(state.MinCapacityClass, state.MaxCapacityClass), showNumber),
+		leaf("max_in_flight", "0", "requests at once at each; 0 = no cap", &n.MaxInFlight, integer(0, state.MostInFlight), showInt[int]),
+	}
+	for i := range keys {
+		keys[i] = keys[i].atRestart()
+	}
+	return keys
+}
+
+// discovering refuses names that cannot be looked up, and the same one twice.
+func (d *decoder) discovering() {
+	names := d.config.Discovery.DNS
+	if len(names) > maxDNSNames {
+		d.refuse("discovery.dns", d.places["discovery.dns"], strconv.Itoa(len(names)), complaint{"too many names", fmt.Sprintf("use at most %d", maxDNSNames)})
+	}
+	for i := range names {
+		n, path := &names[i], fmt.Sprintf("discovery.dns[%d].", i)
+		refuse := func(key, value, what, remedy string) {
+			key = path + key
+			_, at := d.at(key, path+"name")
+			d.refuse(key, at, value, complaint{what, remedy})
+		}
+		same := func(o DNSName) bool { return o.Name == n.Name && o.Record == n.Record && o.Port == n.Port }
+		switch {
+		case n.Name == "": // said already
+		case !state.IsHostName(strings.TrimSuffix(n.Name, ".")) && n.Record != discover.RecordSRV:
+			refuse("name", quoteShort(n.Name), "not a host name", "write it as it is looked up, such as vllm.example.net")
+		case n.Record == discover.RecordSRV && n.Port != 0:
+			refuse("port", strconv.Itoa(n.Port), "SRV records have ports of their own", "remove port")
+		case n.Record != discover.RecordSRV && n.Port == 0:
+			refuse("port", "", "the records say no port", "add port: and the one that the engines listen on")
+		case slices.ContainsFunc(names[:i], same):
+			refuse("name", quoteShort(n.Name), "the name is looked up twice", "keep one of the two")
+		}
+	}
+}
+
+// ParseNodes reads a file of nodes: a key nodes with what the configuration has
+// there, but for marks, which are the configuration's. name stands for the file in
+// errors. The error is Errors with every problem found.
+func ParseNodes(name string, data []byte) ([]Node, error) {
+	d := newDecoder()
+	tree, errs := parseTree(name, data)
+	d.problems = errs
+	if len(errs) == 0 && tree.kind != kindMap {
+		d.refuse("", tree.place, tree.shown(), complaint{kindNames[tree.kind] + " where keys are wanted", "write nodes: and one engine a line"})
+		tree = item{kind: kindMap, place: place{name, 1, 1}}
+	}
+	d.mapping("", []entry{nodesKey(d.config, func(n *Node) []entry {
+		return slices.DeleteFunc(nodeKeys(n), func(e entry) bool { return e.key == "dscp" || e.key == "priority" })
+	})}, nil, tree)
+	if _, given := d.places["nodes"]; len(errs) == 0 && !given {
+		d.refuse("nodes", place{name, 1, 1}, "", complaint{"the key is missing", "add nodes: and one engine a line, or nodes: [] for none"})
+	}
+	d.nodeNames()
+	if problems := d.sorted(); len(problems) > 0 {
+		return nil, problems
+	}
+	return d.config.Nodes, nil
+}
