@@ -98,9 +98,16 @@ func show[T any](cmd *cobra.Command, f *adminFlags, answer []byte, text func(io.
 }
 
 func newNodes() *cobra.Command {
-	cmd := &cobra.Command{Use: "nodes", Short: "List the nodes", GroupID: "read", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "nodes [NODE]", Short: "List the nodes, or say what became of one", GroupID: "read", Args: cobra.MaximumNArgs(1)}
 	f := addAdminFlags(cmd, true)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			answer, err := f.call(http.MethodGet, "/api/nodes/"+url.PathEscape(args[0]), nil)
+			if err != nil {
+				return err
+			}
+			return show(cmd, f, answer, printNode)
+		}
 		answer, err := f.call(http.MethodGet, "/api/nodes", nil)
 		if err != nil {
 			return err
@@ -115,6 +122,17 @@ func printNodes(w io.Writer, nodes *[]admin.NodeView) {
 	for _, n := range *nodes {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\t%.2f\t%s\t%s\t%s\n", n.Name, n.State, n.Breaker, n.InFlight,
 			orUnknown(n.Queued, "%.0f"), orUnknown(n.KVUse, "%.2f"), n.IndexUnits, strings.Join(n.Trust, ","), orNone(n.Exact), n.Weight, n.URL, strings.Join(n.Models, ","), n.Reason)
+	}
+}
+
+func printNode(w io.Writer, v *admin.OneNodeView) {
+	if v.Node != nil {
+		printNodes(w, &[]admin.NodeView{*v.Node})
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w, "AT\tTO\tWHY")
+	for _, e := range v.Events {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", e.At.Format("2006-01-02 15:04:05.000Z"), e.To, e.Reason)
 	}
 }
 

@@ -85,6 +85,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /api/nodes", s.listNodes)
 	mux.HandleFunc("POST /api/nodes", s.addNode)
 	mux.HandleFunc("GET /api/discovery", s.discovery)
+	mux.HandleFunc("GET /api/nodes/{name}", s.oneNode)
 	mux.HandleFunc("DELETE /api/nodes/{name}", s.removeNode)
 	mux.HandleFunc("POST /api/nodes/{name}/drain", s.drain)
 	mux.HandleFunc("POST /api/nodes/{name}/undrain", s.undrain)

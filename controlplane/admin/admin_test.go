@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"warmpath/controlplane/admin"
 	ct "warmpath/controlplane/controltest"
@@ -178,6 +179,18 @@ func TestNodes(t *testing.T) {
 	}
 	s.WaitState(t, "a", "")
 	s.WaitState(t, "b", "")
+	s.refused("GET", "/api/nodes/c", "", 404, "unknown_node", "GET /api/nodes")
+	var was admin.OneNodeView
+	s.get("/api/nodes/b", &was)
+	var steps []string
+	for i, e := range was.Events {
+		if steps = append(steps, e.To); e.Reason == "" || time.Since(e.At) > time.Minute || i > 0 && e.At.Before(was.Events[i-1].At) {
+			t.Errorf("an event of a node that is gone: %+v", e)
+		}
+	}
+	if got := strings.Join(steps, " · "); was.Node != nil || got != "joining · ready · draining · draining no longer · draining · gone" {
+		t.Errorf("of a node that is gone: %+v, %s", was.Node, got)
+	}
 	// A node of the configuration that was removed can be added by hand.
 	if status, body := s.call("POST", "/api/nodes", fmt.Sprintf(`{"name":"a","url":%q}`, a.URL())); status != 201 {
 		t.Errorf("add: %d %s", status, body)

@@ -81,6 +81,7 @@ func (t *step) setBreaker(n *Node, to fleet.Breaker, reason string) {
 // tellBreaker says in the log and in the node's record what its breaker does.
 func (t *step) tellBreaker(n *Node, to fleet.Breaker, reason string) {
 	n.BreakerReason = reason
+	t.happened(n, "breaker "+to.String(), reason)
 	t.log(slog.LevelWarn, "breaker is "+to.String(), slog.String("node", n.Spec.Name), slog.String("why", reason))
 }
 

@@ -201,6 +201,7 @@ func (t *step) setHealth(n *Node, to fleet.State, reason string) {
 	}
 	t.log(level, "node is "+to.String(), slog.String("node", n.Spec.Name), slog.String("was", n.Health.String()), slog.String("why", reason))
 	n.Health, n.Cause = to, fleet.CauseNone
+	t.happened(n, to.String(), reason)
 	t.plan(n)
 	t.publish = true
 }

@@ -12,6 +12,9 @@ import (
 // was asked for by name, so it is not hidden by NodeRemoved.
 const APISource = "api"
 
+// LeaseSource is the source of nodes that register themselves.
+const LeaseSource = "register"
+
 // nodesSeen takes a source's new full set.
 func (t *step) nodesSeen(e NodesSeen) {
 	specs := e.Specs
@@ -211,6 +214,8 @@ func (t *step) add(w wanted) {
 			n.Trust[r] = fleet.TrustCold
 		}
 	}
+	t.exhume(n)
+	t.happened(n, fleet.Joining.String(), "named by source "+w.source)
 	t.unshareNodes()
 	i, _ := slices.BinarySearchFunc(t.s.Nodes, w.spec.Name, byName)
 	t.s.Nodes = slices.Insert(t.s.Nodes, i, n)
@@ -253,6 +258,7 @@ func (t *step) remove(n *Node) {
 func (t *step) gone(n *Node, why string) {
 	t.unshareSlots()
 	t.unshareNodes()
+	t.bury(n, why)
 	for r := range n.Ranks {
 		t.s.Slots[n.Slot+r] = Slot{Generation: n.Generation, Resting: true}
 	}
@@ -286,10 +292,14 @@ func (t *step) setDrain(n *Node) {
 	}
 	n.Drain, n.life.idle, n.life.drainedSaid, n.life.drainNs = want, false, false, t.s.NowNs
 	t.s.fewer = true
-	message := "node drains"
-	if !want {
-		message = "node drains no longer"
+	message, to, why := "node drains", fleet.Draining.String(), "it was asked for"
+	switch {
+	case !want:
+		message, to, why = "node drains no longer", "draining no longer", "it was asked back"
+	case n.Removing:
+		why = "its source names it no more"
 	}
+	t.happened(n, to, why)
 	t.log(slog.LevelInfo, message, slog.String("node", n.Spec.Name), slog.Bool("removing", n.Removing))
 	t.publish = true
 }

@@ -265,6 +265,30 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// What became of nodes is remembered within bounds, and no record is written in place.
+func TestHistoryBounds(t *testing.T) {
+	s, _ := Step(New(DefaultSettings()), NodesSeen{NowNs: 1, Source: "x", Specs: []Spec{{Name: "a", URL: "http://a:1"}}})
+	first := s
+	for i := range int64(maxChanges) {
+		s, _ = Step(s, DrainAsked{NowNs: 2 + 2*i, Node: "a"})
+		s, _ = Step(s, UndrainAsked{NowNs: 3 + 2*i, Node: "a"})
+	}
+	if h := s.History("a"); len(h) != maxChanges || h[maxChanges-1].AtNs != 1+2*maxChanges || h[0].AtNs != 2+maxChanges {
+		t.Errorf("%d changes, from %v to %v", len(h), h[0], h[len(h)-1])
+	}
+	if h := first.History("a"); len(h) != 1 || h[0].To != "joining" {
+		t.Errorf("an earlier state's history is %v", h)
+	}
+	for i := range maxGone + 2 {
+		for _, specs := range [][]Spec{{{Name: fmt.Sprint("n", i), URL: "http://n:1"}}, nil} {
+			s, _ = Step(s, NodesSeen{NowNs: 1000, Source: "y", Specs: specs})
+		}
+	}
+	if len(s.Gone) != maxGone || s.History("n1") != nil || len(s.History("n2")) != 2 || s.History("nobody") != nil {
+		t.Errorf("%d are gone, of n1 is known %v, of n2 %v", len(s.Gone), s.History("n1"), s.History("n2"))
+	}
+}
+
 // An answer to an earlier incarnation says nothing about the present one.
 func TestStaleAnswers(t *testing.T) {
 	s, _ := Step(New(DefaultSettings()), NodesSeen{NowNs: 1, Source: "x", Specs: []Spec{{Name: "a", URL: "http://h:1"}}})

@@ -127,6 +127,7 @@ func (r *run) answer(node string, incarnation uint64, how string) state.ProbeRes
 //	life a [0.3]                   something came from a, now or so long ago
 //	latency a P95 SAMPLES [p99=2.5 of=100] · rate a prefill=8000 rtt=0.001
 //	show · cap a                    the snapshot; a's breaker, and how many requests it may have
+//	history a                      what became of a, here or gone
 //	version                        of the snapshot that was published last
 //	set failures=5 open=60 probe=10 ejected=0.5 p95=3 p99=2 interval=15 timeout=5
 //	trust a RANK live|gapped|… · exact a BITS VERSION
@@ -152,6 +153,8 @@ func (r *run) line(text string) error {
 	case "show":
 		r.show()
 		return nil
+	case "history":
+		return r.history(arg(1))
 	case "version":
 		r.say("version %d", r.s.Version)
 		return nil
@@ -164,6 +167,17 @@ func (r *run) line(text string) error {
 		return err
 	}
 	return r.step(ev)
+}
+
+func (r *run) history(node string) error {
+	changes := r.s.History(node)
+	if changes == nil {
+		return fmt.Errorf("no node %q ever was", node)
+	}
+	for _, c := range changes {
+		r.say("%s %6.1fs %s: %s", node, float64(c.AtNs-int64(time.Hour))/1e9, c.To, c.Reason)
+	}
+	return nil
 }
 
 func (r *run) until(text string) error {

@@ -78,6 +78,9 @@ type Node struct {
 	Drain    bool
 	Removing bool   // it goes when it is idle
 	Reason   string // why it is in this state, for people
+	// History is what became of it, oldest first: the last 32 changes. It goes on when
+	// a node of that name comes back. Immutable.
+	History []Change
 	// BreakerReason is why Breaker changed last, for people; "" = it never did.
 	BreakerReason string
 
@@ -131,6 +134,7 @@ type State struct {
 	Slots    []Slot  // by slot
 	Outputs  []Model // ascending by name; bounded by MaxModels
 	Pressure float64 // moving average (30 s) of the share of nodes with queued prefill
+	Gone     []Gone  // the last 64 nodes that went and have not come back, the latest last; immutable
 
 	sources     []source
 	masked      []string // names that NodeRemoved took out although a source other than APISource has them; ascending
