@@ -67,6 +67,7 @@ type ControlPlane struct {
 	view    atomic.Pointer[state.State] // what the reducer holds, for readers; never written in place
 	static  *discover.Static
 	api     *discover.API
+	leases  *discover.Leases
 	sources sources
 	poller  *engine.Poller
 	indexer *indexer.Indexer
@@ -119,7 +120,7 @@ func Start(opt Options) (*ControlPlane, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.ctx, c.cancel, c.done = ctx, cancel, ctx.Done()
-	c.api = discover.NewAPI(allowed)
+	c.api, c.leases = discover.NewAPI(allowed), discover.NewLeases(opt.Config.Discovery.Register.Lease, allowed)
 	c.sources.all, c.sources.now = c.newSources(opt.Config), map[string]SourceStatus{}
 	c.poller = engine.NewPoller(engine.NewProber(), engine.PollerConfig{Deliver: c.polled})
 	c.indexer = indexer.New(indexer.Options{
@@ -152,6 +153,9 @@ func Start(opt Options) (*ControlPlane, error) {
 	}
 	if c.reports != nil {
 		c.reports.server.Serve(c.reports.ln)
+	}
+	for _, source := range c.sources.all { // of two that name the same node the one heard first has it
+		c.Send(state.NodesSeen{NowNs: c.NowNs(), Source: source.Name()})
 	}
 	for _, source := range c.sources.all {
 		c.wait.Go(func() { c.follow(ctx, source) })
@@ -201,6 +205,9 @@ func (c *ControlPlane) Config() *config.Config { return c.config.Load() }
 
 // Nodes returns the source of nodes that were added at run time.
 func (c *ControlPlane) Nodes() *discover.API { return c.api }
+
+// Leases returns the source of nodes that register themselves.
+func (c *ControlPlane) Leases() *discover.Leases { return c.leases }
 
 // reduce is the one goroutine that owns the State.
 func (c *ControlPlane) reduce(ctx context.Context, s state.State) {

@@ -97,14 +97,14 @@ func (c *ControlPlane) meet(ctx context.Context) {
 	}
 	for i := range c.opt.Offer.Nodes {
 		n := &c.opt.Offer.Nodes[i]
-		if n.Added && !known[n.Spec.Name] {
-			if _, err := c.api.Add(n.Spec); err != nil {
+		if (n.Added || n.Leased) && !known[n.Spec.Name] {
+			if err := c.adopt(n); err != nil {
 				c.opt.Log.Warn("a node that was added at run time is not taken over", "node", n.Spec.Name, "err", err)
 				continue
 			}
 			known[n.Spec.Name] = true
 		}
-		if !n.Added && len(c.sources.all) > ownSources { // another source may name it, soon
+		if !n.Added && !n.Leased && len(c.sources.all) > ownSources { // another source may name it, soon
 			known[n.Spec.Name] = true
 		}
 	}
@@ -123,6 +123,20 @@ func (c *ControlPlane) meet(ctx context.Context) {
 			c.introduce(n, is.Incarnation)
 		}
 	}
+}
+
+// adopt takes over a node that was added at run time. A leased one has a whole lease
+// to find this process.
+func (c *ControlPlane) adopt(n *takeover.Node) error {
+	if n.Leased {
+		if !c.opt.Config.Discovery.Register.Enabled {
+			return errors.New("nodes do not register themselves any more")
+		}
+		_, err := c.leases.Register(n.Spec)
+		return err
+	}
+	_, err := c.api.Add(n.Spec)
+	return err
 }
 
 // introduce tells the State of a node as if it had been asked just now. It is

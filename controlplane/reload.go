@@ -58,7 +58,7 @@ func (c *ControlPlane) Reload() (restart []string, err error) {
 		return nil, fmt.Errorf("reload nodes: %w", err)
 	}
 	// From here on nothing can fail.
-	if gone := c.api.SetAllowed(allowed); len(gone) > 0 {
+	if gone := append(c.api.SetAllowed(allowed), c.leases.SetAllowed(allowed)...); len(gone) > 0 {
 		c.opt.Log.Warn("nodes that were added at run time are no longer allowed and leave", "nodes", strings.Join(gone, " "))
 	}
 	c.config.Store(&inForce)

@@ -32,10 +32,10 @@ type SourceStatus struct {
 const sourceAgain = 10 * time.Second
 
 // ownSources is how many sources there are without any that looks elsewhere.
-const ownSources = 2
+const ownSources = 3
 
 func (c *ControlPlane) newSources(cfg *config.Config) []discover.Source {
-	all := []discover.Source{c.static, c.api}
+	all := []discover.Source{c.static, c.api, c.leases}
 	if path := cfg.Discovery.File; path != "" {
 		all = append(all, discover.NewFile(path, readNodes))
 	}

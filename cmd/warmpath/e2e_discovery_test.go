@@ -3,10 +3,14 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -108,5 +112,108 @@ func TestHotRestartWithDiscoveredNodes(t *testing.T) {
 	}
 	if strings.Contains(next.err.String(), `"level":"WARN"`) {
 		t.Errorf("the successor complains: %s", tail(next.err.String()))
+	}
+}
+
+// TestNodesRegister: agents register their engines, one is stopped and takes its
+// node away, one is killed and its lease ends, and comes back; no request fails.
+func TestNodesRegister(t *testing.T) {
+	t.Parallel()
+	const token = "register-me-please-1"
+	sim := startEngines(t, 2, "--time-scale", "0.1")
+	r := launchRouter(t, configure(t, hotSettings(t), nodeList(), "discovery: {register: {enabled: true, lease: 1s, token: "+token+"}}\n"))
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := func(i int) *process {
+		return launch(t, fmt.Sprint("agent ", i), exec.Command(program("warmpath"), "agent", "--register", "http://"+r.admin, "--register-token-file", tokenFile,
+			"--worker-id", fmt.Sprint("gpu-", i), "--node-url", sim.urls[i], "--node-options", `{"island":"here"}`))
+	}
+	names := func(want ...string) {
+		t.Helper()
+		eventually(t, 10*time.Second, fmt.Sprint("registered nodes: ", want), func() bool {
+			var names []string
+			for _, n := range r.nodes(t) {
+				if n.State == "ready" && n.SourceOfNode == "register" && n.Island == "here" {
+					names = append(names, n.Name)
+				}
+			}
+			return slices.Equal(names, want)
+		})
+	}
+	a, b := agent(0), agent(1)
+	names("gpu-0", "gpu-1")
+	l := startLoad(t, r, 4)
+	l.more(t, 50)
+	a.signal(t, syscall.SIGTERM)
+	if code := a.wait(t, 10*time.Second); code != 0 {
+		t.Errorf("the agent ended with code %d", code)
+	}
+	names("gpu-1")
+	l.more(t, 20)
+	c := agent(0)
+	names("gpu-0", "gpu-1")
+	b.signal(t, syscall.SIGKILL)
+	_ = b.wait(t, 10*time.Second)
+	names("gpu-0")
+	l.more(t, 20)
+	_ = agent(1)
+	names("gpu-0", "gpu-1")
+	l.more(t, 20)
+	if !strings.Contains(c.err.String(), "registered") {
+		t.Errorf("the agent says nothing of it: %s", c.err.String())
+	}
+	next := r.again(t) // a successor has the leases too
+	names("gpu-0", "gpu-1")
+	if out, _, _ := next.cli(t, "nodes"); !strings.Contains(out, "gpu-0") {
+		t.Errorf("the successor knows: %s", out)
+	}
+	l.end(t)
+}
+
+// TestTheRegisterTokenOpensNothingElse asks for all else with it.
+func TestTheRegisterTokenOpensNothingElse(t *testing.T) {
+	t.Parallel()
+	const token, admin = "register-me-please-1", "open-everything-please-1"
+	sim := startEngines(t, 1, "--time-scale", "0.1")
+	r := launchRouter(t, configure(t, settings, nodeList(sim.urls...), "admin: {listen: \"127.0.0.1:0\", token: "+admin+"}\ndiscovery: {register: {enabled: true, token: "+token+"}}\n"))
+	do := func(method, path, bearer, body string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequest(method, "http://"+r.admin+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+bearer)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(text)
+	}
+	const node = `{"name":"new","url":"http://127.0.0.1:9"}`
+	for _, c := range []struct {
+		method, path, bearer, body string
+		status                     int
+		says                       string
+	}{
+		{"GET", "/api/nodes", token, "", 403, "discovery.register.token opens"},
+		{"GET", "/metrics", token, "", 403, "discovery.register.token opens"},
+		{"POST", "/api/reload", token, "", 403, "discovery.register.token opens"},
+		{"POST", "/api/nodes/sim-0/drain", token, "", 403, "discovery.register.token opens"},
+		{"POST", "/api/nodes", "another", node, 401, "admin.token"},
+		{"POST", "/api/nodes", token, `{"name":"sim-0","url":"http://127.0.0.1:9"}`, 409, `comes from source \"static\"`},
+		{"POST", "/api/nodes", token, `{"name":"x","url":"` + sim.urls[0] + `"}`, 409, `comes from source \"static\"`},
+		{"POST", "/api/nodes", token, `{"name":"x"}`, 400, "url"},
+		{"DELETE", "/api/nodes/sim-0", token, "", 404, "has a lease"},
+		{"POST", "/api/nodes", token, node, 201, `"lease_seconds":30`},
+		{"POST", "/api/nodes", admin, node, 409, `comes from source \"register\"`},
+		{"DELETE", "/api/nodes/new", token, "", 202, ""},
+	} {
+		if status, text := do(c.method, c.path, c.bearer, c.body); status != c.status || !strings.Contains(text, c.says) {
+			t.Errorf("%s %s %s: %d %s; want %d and %q", c.method, c.path, c.body, status, text, c.status, c.says)
+		}
 	}
 }

@@ -114,9 +114,17 @@ func (r *router) serve(takeoverSeconds float64, former int) error {
 	}
 	r.admin = admin.Serve(r.operators, admin.Options{
 		Control: r.control, Dataplane: r.data, Fleet: r.fleet, Index: r.index, Token: c.Admin.Token, Version: version, Log: r.log,
-		TakeoverSeconds: takeoverSeconds,
+		TakeoverSeconds: takeoverSeconds, RegisterToken: registerToken(c),
 	})
 	return nil
+}
+
+// registerToken is what nodes register themselves with, "" if they may not.
+func registerToken(c *config.Config) string {
+	if !c.Discovery.Register.Enabled {
+		return ""
+	}
+	return c.Discovery.Register.Token
 }
 
 func (r *router) adminAddr() string { return r.operators.Addr().String() }

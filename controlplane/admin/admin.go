@@ -37,8 +37,10 @@ type Options struct {
 	Fleet     *fleet.Holder
 	Index     *index.Index
 	Token     string // "" = none is asked for
-	Version   string
-	Log       *slog.Logger
+	// RegisterToken is sent by nodes that register themselves; "" = none may.
+	RegisterToken string
+	Version       string
+	Log           *slog.Logger
 	// TakeoverSeconds is what it took to take over from another process; 0 = none.
 	TakeoverSeconds float64
 }
@@ -113,20 +115,29 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// authorized asks for the token, except for the health of the process.
+// authorized asks for the token, except for the health of the process. A node that
+// registers itself has another one, for that alone.
 func (s *Server) authorized(next http.Handler) http.Handler {
+	open := next
 	if s.opt.Token == "" {
-		return loopbackHost(next)
+		open = loopbackHost(next)
 	}
-	want := []byte("Bearer " + s.opt.Token)
+	leases := s.leases()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/healthz" && subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
+		switch {
+		case s.opt.RegisterToken != "" && bears(r, s.opt.RegisterToken):
+			leases.ServeHTTP(w, r)
+		case s.opt.Token == "", r.URL.Path == "/healthz", bears(r, s.opt.Token):
+			open.ServeHTTP(w, r)
+		default:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			refuse(w, http.StatusUnauthorized, "unauthorized", "send the token of admin.token as Authorization: Bearer")
-			return
 		}
-		next.ServeHTTP(w, r)
 	})
+}
+
+func bears(r *http.Request, token string) bool {
+	return subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) == 1
 }
 
 // loopbackHost takes only requests that name this host as loopback: a page whose

@@ -159,11 +159,24 @@ func errorOf(r *state.Rate) *float64 {
 }
 
 func (s *Server) addNode(w http.ResponseWriter, r *http.Request) {
-	body, ok := readBody(w, r, maxNodeBytes)
-	if !ok {
+	spec, ok := readSpec(w, r)
+	if !ok || s.taken(w, &spec, state.APISource) {
 		return
 	}
-	var spec state.Spec
+	added, err := s.opt.Control.Nodes().Add(spec)
+	if err != nil {
+		refuseSpec(w, err)
+		return
+	}
+	reply(w, http.StatusCreated, added)
+}
+
+// readSpec reads the description of a node, or refuses.
+func readSpec(w http.ResponseWriter, r *http.Request) (spec state.Spec, ok bool) {
+	body, ok := readBody(w, r, maxNodeBytes)
+	if !ok {
+		return spec, false
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(&spec)
@@ -172,25 +185,32 @@ func (s *Server) addNode(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "bad_node", "read node: "+err.Error()+`; send {"name":…,"url":…}`)
-		return
+		return spec, false
 	}
-	end, _ := state.ParseEndpoint(spec.URL) // Add says what is wrong with it
+	return spec, true
+}
+
+// taken refuses a node whose name or URL one of another source has.
+func (s *Server) taken(w http.ResponseWriter, spec *state.Spec, source string) bool {
+	end, _ := state.ParseEndpoint(spec.URL) // whoever takes it says what is wrong with it
 	for _, n := range s.opt.Control.State().Nodes {
-		if (n.Spec.Name == spec.Name || n.Endpoint == end) && n.Source != state.APISource {
+		if (n.Spec.Name == spec.Name || n.Endpoint == end) && n.Source != source {
 			refuse(w, http.StatusConflict, "exists", fmt.Sprintf("node %q at %q comes from source %q: take another name and url, or remove that node first", n.Spec.Name, n.Endpoint.URL, n.Source))
-			return
+			return true
 		}
 	}
-	added, err := s.opt.Control.Nodes().Add(spec)
+	return false
+}
+
+// refuseSpec says why a source does not take a node.
+func refuseSpec(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, discover.ErrExists):
 		refuse(w, http.StatusConflict, "exists", err.Error())
 	case errors.Is(err, discover.ErrFull):
 		refuse(w, http.StatusInsufficientStorage, "full", err.Error())
-	case err != nil:
-		refuse(w, http.StatusBadRequest, "bad_node", err.Error())
 	default:
-		reply(w, http.StatusCreated, added)
+		refuse(w, http.StatusBadRequest, "bad_node", err.Error())
 	}
 }
 

@@ -7,7 +7,8 @@
 // answers and times come in by calls, the next report goes out by a call. Agent
 // puts Core behind an engine's event port and HTTP clients.
 //
-// Beside that, and without it, SayLoad has the kernel put the engine's queue and KV
+// Beside that, and without it, Registration keeps the node registered with routers
+// for as long as the agent runs, and SayLoad has the kernel put the engine's queue and KV
 // use into segments of its answers (package bpf), where package kernel reads them on
 // the routers' side. Nothing of it reaches Core.
 //

@@ -235,6 +235,7 @@ type DNSName struct {
 // Register lets nodes register themselves.
 type Register struct {
 	Enabled bool
+	Token   string // opens registration and nothing else
 	Lease   time.Duration
 }
 

@@ -197,9 +197,10 @@ func laterKeys(c *Config) []entry {
 			leaf("file", `""`, "of nodes: as here, read again when it changes", &c.Discovery.File, text("/etc/warmpath/nodes.yaml"), quote).atRestart(),
 			dnsNames(&c.Discovery),
 			entry{key: "kubernetes", extra: nothing("discovery by Kubernetes")},
-			group("register", "",
-				leaf("enabled", "false", "", &c.Discovery.Register.Enabled, boolean, showBool),
-				leaf("lease", "30s", "", &c.Discovery.Register.Lease, duration(time.Second, maxDuration, false), showDuration))),
+			group("register", "nodes that register themselves on the admin side, as warmpath agent does",
+				leaf("enabled", "false", "", &c.Discovery.Register.Enabled, boolean, showBool).atRestart(),
+				leaf("token", `""`, "they send it as Authorization: Bearer; it opens nothing else", &c.Discovery.Register.Token, token68, quote).atRestart().hidden(),
+				leaf("lease", "30s", "a node that does not renew within it leaves", &c.Discovery.Register.Lease, duration(time.Second, maxDuration, false), showDuration).atRestart())),
 		{
 			key: "scaler", extra: nothing("the scaler"),
 			children: []entry{

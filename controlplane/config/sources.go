@@ -49,7 +49,15 @@ func dnsKeys(n *DNSName) []entry {
 
 // discovering refuses names that cannot be looked up, and the same one twice.
 func (d *decoder) discovering() {
-	names := d.config.Discovery.DNS
+	names, reg := d.config.Discovery.DNS, &d.config.Discovery.Register
+	switch {
+	case reg.Enabled && reg.Token == "":
+		key, at := d.at("discovery.register.enabled")
+		d.refuse(key, at, "true", complaint{"nodes have no token to register with", "set discovery.register.token"})
+	case reg.Token != "" && reg.Token == d.config.Admin.Token:
+		key, at := d.at("discovery.register.token")
+		d.refuse(key, at, "(hidden)", complaint{"it is admin.token, which opens everything", "use another one"})
+	}
 	if len(names) > maxDNSNames {
 		d.refuse("discovery.dns", d.places["discovery.dns"], strconv.Itoa(len(names)), complaint{"too many names", fmt.Sprintf("use at most %d", maxDNSNames)})
 	}

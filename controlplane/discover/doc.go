@@ -5,7 +5,7 @@
 // A source that cannot look says so, and its last set stands.
 //
 // It owns the sources (Static from the configuration, File, DNS, API for nodes
-// added at run time) and the rule by which URLs are allowed. What a node may be called
+// added at run time, Leases for those that register themselves) and the rule by which URLs are allowed. What a node may be called
 // and where it may stand is state.Spec's to say; how several sources make one
 // fleet is state.Step's. It never contacts a node and knows nothing of a
 // node's state.
