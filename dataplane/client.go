@@ -431,39 +431,6 @@ func (c *client) expired(nowNs int64) {
 	}
 }
 
-// leaving is what a client still takes that is to be closed, as last looked at.
-type leaving struct {
-	waiting int   // bytes that it has not taken
-	sinceNs int64 // when the last answer was all written
-	tookNs  int64 // when it took something
-}
-
-// lookAtLeaving lets a client that is to be closed, and is still owed something,
-// have more time while it takes any, for as long as a request may take. Then it is
-// cut: a clean end would make what it has look whole.
-func (l *loop) lookAtLeaving(c *client) {
-	set, v := l.d.settings.Load(), &c.leaving
-	if waiting := c.conn.Untaken(); waiting < v.waiting {
-		v.waiting, v.tookNs = waiting, l.now
-	}
-	if set.IdleStreamNs > 0 && l.now >= v.tookNs+set.IdleStreamNs || set.RequestNs > 0 && l.now >= v.sinceNs+set.RequestNs {
-		l.cutClient(c)
-		return
-	}
-	l.armLeaving(c)
-}
-
-func (l *loop) armLeaving(c *client) {
-	set, at := l.d.settings.Load(), int64(0)
-	if set.IdleStreamNs > 0 {
-		at = l.now + set.IdleStreamNs/clientLooks
-	}
-	if set.RequestNs > 0 {
-		at = earliest(at, c.leaving.sinceNs+set.RequestNs)
-	}
-	l.armIn(c, max(at-l.now, 0))
-}
-
 // endIdle ends a client that waits for nothing but what it is still owed.
 func (l *loop) endIdle(c *client) {
 	if c.conn.Pending() > 0 && c.state != stDraining {
@@ -491,42 +458,6 @@ func (l *loop) write(c *client, b []byte) bool {
 	}
 	c.conn.Write(b, nil) // an error closes the connection: clientClosed has run then
 	return c.state != stClosed
-}
-
-// drainClient closes the client when what it is owed has gone out.
-func (l *loop) drainClient(c *client) {
-	if c.state == stClosed {
-		return
-	}
-	c.state = stDraining
-	c.in = nil
-	c.conn.Resume() // what it still sends is dropped
-	if c.conn.Pending() > 0 {
-		l.countClient(c)
-		c.leaving = leaving{c.conn.Untaken(), l.now, l.now}
-		l.armLeaving(c)
-		return
-	}
-	l.lingerOn(c)
-}
-
-// lingerOn ends our direction and reads on for a while: closing with bytes
-// unread would send a reset, which can destroy the answer on its way (RFC 9112,
-// section 9.6).
-func (l *loop) lingerOn(c *client) {
-	c.state = stLingering
-	if c.conn.ShutdownWrite() != nil {
-		l.closeClient(c)
-		return
-	}
-	l.wheel.arm(&c.timer, l.now+lingerNs)
-}
-
-func (l *loop) linger(c *client, n int) {
-	c.lingered += n
-	if c.lingered > lingerBytes {
-		l.closeClient(c)
-	}
 }
 
 // closeClient closes the connection at once, with a reset if it is still owed
@@ -568,9 +499,6 @@ func (l *loop) endAll() {
 		next, x := c.next, c.x
 		switch {
 		case x == nil:
-			if c.conn.Pending() > 0 {
-				l.cutClient(c)
-			}
 		case x.began:
 			l.cut(x, backend.ClientGone)
 		default:
@@ -578,6 +506,9 @@ func (l *loop) endAll() {
 				l.leave(x, backend.ClientGone)
 			}
 			l.fail(x, &errStopping)
+		}
+		if c.state != stClosed && c.conn.Pending() > 0 { // it would end cleanly
+			l.cutClient(c)
 		}
 		c = next
 	}

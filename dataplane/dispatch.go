@@ -188,7 +188,7 @@ func (l *loop) send(x *exchange, c *backend.Conn) {
 		c.WriteLent(l.out, body)
 	}
 	if c.Mute() && c.Reused() { // nothing of it was taken: what can be read there is no answer to it
-		l.failed(x, backend.Stale)
+		c.Fail(c.Failure())
 		return
 	}
 	if c.Pending() == 0 {

@@ -135,7 +135,7 @@ func (l *loop) shedReaders(set *Settings) {
 		case x != nil && x.began && x.paused() && l.now-x.pausedNs >= slowReaderNs:
 			l.tally.shed[shedReader]++
 			l.cut(x, backend.ClientGone)
-		case c.state == stDraining && l.now-c.leaving.sinceNs >= slowReaderNs:
+		case c.state == stDraining && l.now-max(c.takes(l.now), c.leaving.sinceNs) >= slowReaderNs:
 			l.tally.shed[shedReader]++
 			l.cutClient(c)
 		}

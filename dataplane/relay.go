@@ -436,8 +436,9 @@ func (l *loop) finish(x *exchange, clean bool) {
 		x.conn, c.Owner = nil, nil
 		l.unpause(c)
 		// A request whose end the node has not read yet (an early answer)
-		// would run into the next one.
-		if clean && x.resp.KeepAlive && c.Pending() == 0 && !c.Over() && x.body.Done() && l.pool.Put(c, l.now) {
+		// would run into the next one. One that carried a body which no other request
+		// may share it with would only lie there.
+		if clean && !x.tooLong() && x.resp.KeepAlive && c.Pending() == 0 && !c.Over() && x.body.Done() && l.pool.Put(c, l.now) {
 			c.In = c.In[:0]
 			c.Line.Rest()
 		} else {

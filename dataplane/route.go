@@ -58,9 +58,9 @@ func (l *loop) route(x *exchange) {
 	case a != nil:
 		l.fail(x, a)
 	default:
-		c := x.client
+		c, id := x.client, x.ident
 		l.dispatch(x, x.decision.Slot, x.decision.Reason)
-		if c.x == x && x.ident != nil { // still under way: what is left of its prompt
+		if c.x == x && x.ident == id && id != nil { // still under way: what is left of its prompt
 			l.finishIdentity(x)
 		}
 	}

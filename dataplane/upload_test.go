@@ -360,27 +360,18 @@ func TestAnswerBeforeTheBodyIsIn(t *testing.T) {
 // TestUploadsThatStop: whichever side stands still, the other is let go.
 func TestUploadsThatStop(t *testing.T) {
 	body := longBody(32 << 20)
-	begun, nodeGone := make(chan struct{}, 8), make(chan bool, 1)
-	hangs := func(read int) func(*conn) {
-		return func(c *conn) {
-			if _, err := http.ReadRequest(c.r); err != nil {
-				return
-			}
-			begun <- struct{}{}
-			_, _ = io.CopyN(io.Discard, c.r, int64(read))
-			if read == 0 {
-				<-c.node.t.Context().Done()
-				return
-			}
-			nodeGone <- c.gone()
-		}
-	}
 	t.Run("the client", func(t *testing.T) {
-		a := startNode(t, "a", hangs(1000))
+		begun, nodeGone := make(chan *http.Request, 1), make(chan bool, 1)
+		a := startNode(t, "a", func(c *conn) {
+			if r, err := http.ReadRequest(c.r); err == nil {
+				begun <- r
+				nodeGone <- c.gone()
+			}
+		})
 		r := start(t, setup{set: func(s *dataplane.Settings) { window(s); s.HeadNs = int64(300e6) }}, a)
 		cl := r.dial()
 		cl.send(postHead("stops", lengthOf(body)) + body[:100_000])
-		<-begun
+		arrives(t, begun)
 		_ = cl.CloseWrite() // which is leaving; its time would be 12 s else
 		if !<-nodeGone {
 			t.Error("the node's connection stays")
@@ -388,7 +379,11 @@ func TestUploadsThatStop(t *testing.T) {
 		r.settled()
 	})
 	t.Run("the node", func(t *testing.T) {
-		a := startNode(t, "a", hangs(0))
+		a := startNode(t, "a", func(c *conn) {
+			if _, err := http.ReadRequest(c.r); err == nil {
+				<-c.node.t.Context().Done()
+			}
+		})
 		r := start(t, setup{set: func(s *dataplane.Settings) { window(s); s.IdleStreamNs = int64(300e6) }}, a)
 		cl := r.dial()
 		done := sendAhead(cl, postHead("stuck", lengthOf(body))+body, 1)

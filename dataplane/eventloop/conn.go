@@ -80,6 +80,9 @@ func (c *Conn) Fresh() bool { return c.fresh }
 // the connection to have failed, though that may not have been read yet.
 func (c *Conn) Over() bool { return c.ended }
 
+// Failure returns why writing failed, or what Ended told of; nil = neither.
+func (c *Conn) Failure() error { return c.failure }
+
 // Mute reports whether writing to a connection made by Connect has failed: what is
 // written is dropped, and reading gives what the peer has sent before, then why.
 func (c *Conn) Mute() bool { return c.mute }
@@ -226,7 +229,7 @@ func (c *Conn) arrived(events uint32) {
 	c.ended = c.ended || over
 	switch {
 	case !c.paused:
-		if events&unix.EPOLLIN != 0 { // there may be more that waited, but something came just now
+		if events&unix.EPOLLIN != 0 && !over { // there may be more that waited, but something came just now
 			c.waited = false
 		}
 		c.handler.Readable(c)

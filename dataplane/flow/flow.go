@@ -235,6 +235,7 @@ func (l *Line) Skip(n int) {
 	l.read += uint64(n)
 	if l.meter != nil {
 		l.meter.count(n)
+		l.lastNs = 0 // what comes next is no gap of the node's
 	}
 }
 

@@ -147,6 +147,7 @@ func (l *Line) keepTime(n int, nowNs int64) {
 	case l.firstNs == 0:
 		l.firstNs = nowNs
 		m.Times.FirstByte[Bucket(nowNs-l.sentNs)]++
+	case l.lastNs == 0: // what came before has waited, nobody knows for how long
 	default:
 		m.Times.Gap[Bucket(nowNs-l.lastNs)]++
 	}
