@@ -154,9 +154,7 @@ func Start(opt Options) (*ControlPlane, error) {
 	if c.reports != nil {
 		c.reports.server.Serve(c.reports.ln)
 	}
-	for _, source := range c.sources.all { // of two that name the same node the one heard first has it
-		c.Send(state.NodesSeen{NowNs: c.NowNs(), Source: source.Name()})
-	}
+	c.introduceSources()
 	for _, source := range c.sources.all {
 		c.wait.Go(func() { c.follow(ctx, source) })
 	}

@@ -58,7 +58,7 @@ func (g *giver) tap(j *journal) {
 // offered is what a successor is told of a node.
 func offered(n *state.Node, s *state.State, snap *fleet.Snapshot) takeover.Node {
 	out := takeover.Node{
-		Spec: n.Spec, Added: n.Source == state.APISource, Leased: n.Source == state.LeaseSource, Ready: n.Health == fleet.Ready && n.Breaker == fleet.Closed, Drained: n.Drain,
+		Spec: n.Spec, Source: n.Source, Added: n.Source == state.APISource, Leased: n.Source == state.LeaseSource, Ready: n.Health == fleet.Ready && n.Breaker == fleet.Closed, Drained: n.Drain,
 		Models: n.Models, Engine: n.Engine, Sample: n.Sample, Exact: n.Exact,
 		Speed: takeover.Speed{
 			Prefill: n.Prefill.Gauge, PrefillSamples: n.Prefill.Samples(s.NowNs), Decode: n.Decode.Gauge, DecodeSamples: n.Decode.Samples(s.NowNs),

@@ -104,7 +104,7 @@ func (c *ControlPlane) meet(ctx context.Context) {
 			}
 			known[n.Spec.Name] = true
 		}
-		if !n.Added && !n.Leased && len(c.sources.all) > ownSources { // another source may name it, soon
+		if c.sources.looks(n.Source) {
 			known[n.Spec.Name] = true
 		}
 	}
@@ -147,7 +147,7 @@ func (c *ControlPlane) introduce(n *takeover.Node, incarnation uint64) {
 		c.Send(state.ModelsSeen{NowNs: now, Node: name, Incarnation: incarnation, Models: n.Models, Engine: n.Engine})
 	}
 	if n.Sample != (state.Sample{}) {
-		c.Send(state.MetricsSeen{NowNs: now, Node: name, Incarnation: incarnation, Sample: n.Sample})
+		c.Send(state.MetricsSeen{NowNs: now, Node: name, Incarnation: incarnation, Sample: n.Sample, Inherited: true})
 	}
 	c.Send(state.RateSeen{
 		NowNs: now, Node: name, Incarnation: incarnation,

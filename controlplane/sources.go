@@ -26,13 +26,47 @@ type SourceStatus struct {
 	Seen  time.Time // when it named them; zero = not yet
 	Err   string    // why those stand and no newer ones; "" = it is well
 	Since time.Time // when that began
+
+	logged time.Time // when the log told of a failure last
 }
+
+// failureAgain is the least time between two lines in the log about one source that
+// goes on failing: look-ups fail with another text each time.
+const failureAgain = time.Minute
 
 // sourceAgain is the pause before a source runs again that could not go on.
 const sourceAgain = 10 * time.Second
 
-// ownSources is how many sources there are without any that looks elsewhere.
-const ownSources = 3
+// looks reports whether there is a source of that name that looks elsewhere, which
+// may take a while or fail.
+func (s *sources) looks(name string) bool {
+	return slices.ContainsFunc(s.all, func(s discover.Source) bool {
+		switch s.(type) {
+		case *discover.File, *discover.DNS:
+			return s.Name() == name
+		}
+		return false
+	})
+}
+
+// introduceSources tells the State of the sources in their order, which is that of
+// precedence. What one that looks elsewhere had named to the process that is taken
+// over from stands until it is heard: it may fail just now.
+func (c *ControlPlane) introduceSources() {
+	for _, source := range c.sources.all {
+		name := source.Name()
+		var specs []state.Spec
+		if c.opt.Offer != nil && c.sources.looks(name) {
+			for i := range c.opt.Offer.Nodes {
+				if n := &c.opt.Offer.Nodes[i]; n.Source == name {
+					specs = append(specs, n.Spec)
+				}
+			}
+		}
+		c.sources.now[name] = SourceStatus{Name: name, Nodes: len(specs)}
+		c.Send(state.NodesSeen{NowNs: c.NowNs(), Source: name, Specs: specs})
+	}
+}
 
 func (c *ControlPlane) newSources(cfg *config.Config) []discover.Source {
 	all := []discover.Source{c.static, c.api, c.leases}
@@ -96,15 +130,20 @@ func (l *listener) Emit(nodes []state.Spec) {
 	l.c.Send(state.NodesSeen{NowNs: l.c.NowNs(), Source: l.source, Specs: nodes})
 }
 
-// Failed implements discover.Listener. The same failure is logged once.
+// Failed implements discover.Listener.
 func (l *listener) Failed(err error) {
+	tell := false
 	was := l.note(func(s *SourceStatus) {
-		if s.Name = l.source; s.Err == "" {
-			s.Since = time.Now()
+		now := time.Now()
+		if s.Err == "" {
+			s.Since = now
+		}
+		if tell = s.Err != err.Error() && now.Sub(s.logged) >= failureAgain; tell {
+			s.logged = now
 		}
 		s.Err = err.Error()
 	})
-	if was.Err != err.Error() {
+	if tell {
 		l.c.opt.Log.Error("source of nodes fails; what it named last stands", "source", l.source, "nodes", was.Nodes, "err", err)
 	}
 }

@@ -113,6 +113,18 @@ func TestHotRestartWithDiscoveredNodes(t *testing.T) {
 	if strings.Contains(next.err.String(), `"level":"WARN"`) {
 		t.Errorf("the successor complains: %s", tail(next.err.String()))
 	}
+	if err := os.WriteFile(path, []byte("nodes: [{name: x}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "the broken file to be seen", func() bool { return !next.sources(t)["file"].OK })
+	last := next.again(t) // which cannot read it at all
+	third := fresh.ask(t, talkBody([]turn{{"user", talk}, {"assistant", first.text}, {"user", "And then?"}}, `,"max_tokens":2`))
+	if third.node() != first.node() || len(last.nodes(t)) != 3 {
+		t.Errorf("with a file that is broken the turn goes to %s, of %d nodes", third.node(), len(last.nodes(t)))
+	}
+	if v := last.sources(t)["file"]; v.OK || v.Nodes != 3 || v.Seen != nil {
+		t.Errorf("of the broken file it is said: %+v", v)
+	}
 }
 
 // TestNodesRegister: agents register their engines, one is stopped and takes its

@@ -110,6 +110,9 @@ func compare(old, c *Config) (changes []Change, restart []string) {
 	for _, f := range was {
 		if _, left := before[f.Key]; left {
 			changes = append(changes, Change{f.Key, f.Value, ""})
+			if f.restart {
+				restart = append(restart, f.Key)
+			}
 		}
 	}
 	return changes, slices.Clip(restart)

@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"math"
+	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +35,7 @@ func dnsKeys(n *DNSName) []entry {
 		leaf("record", "a", "a, aaaa or srv", &n.Record, choice(discover.Records...), plain),
 		leaf("port", "0", "of the nodes; needed but with srv", &n.Port, integer(0, math.MaxUint16), showInt[int]),
 		leaf("interval", "30s", "between two look-ups", &n.Interval, duration(time.Second, time.Hour, false), showDuration),
-		leaf("server", `""`, "host:port of a DNS server; empty = the host's", &n.Server, listenAddress(true), quote),
+		leaf("server", `""`, "host:port of a DNS server; empty = the host's", &n.Server, dnsServer, quote),
 		texts("models", "empty = asked from the engines", &n.Models, inList(state.CheckModel), asIs),
 		leaf("engine", "auto", "as of nodes", &n.Engine, choice(engine.Names()...), plain),
 		leaf("island", `""`, "", &n.Island, label, quote),
@@ -45,6 +47,31 @@ func dnsKeys(n *DNSName) []entry {
 		keys[i] = keys[i].atRestart()
 	}
 	return keys
+}
+
+// dnsServer is the host and port of a server, or nothing.
+func dnsServer(v item) (string, complaint) {
+	s, c := textLike(v, "10.0.0.2:53")
+	if !c.none() || s == "" {
+		return s, c
+	}
+	host, port, err := net.SplitHostPort(s)
+	number, portErr := strconv.ParseUint(port, 10, 16)
+	_, addressErr := netip.ParseAddr(host)
+	if err != nil || portErr != nil || number == 0 || addressErr != nil && !state.IsHostName(host) {
+		return s, complaint{"not host:port", "write the server's address and port, such as 10.0.0.2:53 or [fd00::2]:53"}
+	}
+	return s, complaint{}
+}
+
+// isRecordName reports whether a name can be looked up: a host name, of which labels
+// may begin with an underscore for service records (RFC 2782).
+func isRecordName(name, record string) bool {
+	name = strings.TrimSuffix(name, ".")
+	if record == discover.RecordSRV {
+		name = strings.ReplaceAll("."+name, "._", ".")[1:]
+	}
+	return state.IsHostName(name)
 }
 
 // discovering refuses names that cannot be looked up, and the same one twice.
@@ -68,10 +95,13 @@ func (d *decoder) discovering() {
 			_, at := d.at(key, path+"name")
 			d.refuse(key, at, value, complaint{what, remedy})
 		}
-		same := func(o DNSName) bool { return o.Name == n.Name && o.Record == n.Record && o.Port == n.Port }
+		plain := func(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+		same := func(o DNSName) bool {
+			return plain(o.Name) == plain(n.Name) && o.Record == n.Record && o.Port == n.Port
+		}
 		switch {
 		case n.Name == "": // said already
-		case !state.IsHostName(strings.TrimSuffix(n.Name, ".")) && n.Record != discover.RecordSRV:
+		case !isRecordName(n.Name, n.Record):
 			refuse("name", quoteShort(n.Name), "not a host name", "write it as it is looked up, such as vllm.example.net")
 		case n.Record == discover.RecordSRV && n.Port != 0:
 			refuse("port", strconv.Itoa(n.Port), "SRV records have ports of their own", "remove port")

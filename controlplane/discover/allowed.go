@@ -14,8 +14,8 @@ import (
 // ErrNotAllowed says that no pattern of node_urls_allowed fits a node's URL.
 var ErrNotAllowed = errors.New("is not allowed")
 
-// Allowed says which URLs nodes may have that were not written into the
-// configuration: whoever may add a node could otherwise make the router send
+// Allowed says which URLs nodes may have that were added or registered at run time,
+// not named by the configuration, its file of nodes or its DNS names: whoever may add a node could otherwise make the router send
 // requests anywhere. The zero Allowed allows nothing.
 type Allowed struct {
 	patterns []pattern

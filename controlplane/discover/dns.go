@@ -2,6 +2,7 @@ package discover
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -25,8 +26,9 @@ const (
 // Records are the record types that a DNS source knows.
 var Records = []string{RecordA, RecordAAAA, RecordSRV}
 
-// lookUpWithin bounds one look-up.
-const lookUpWithin = 5 * time.Second
+// lookUpWithin bounds one look-up: package net gives each try at each of a host's
+// servers 5 s.
+const lookUpWithin = 30 * time.Second
 
 // absences is how many look-ups in a row a record must be missing in for its node
 // to leave: an answer that was cut short, or of one server of several that is
@@ -126,7 +128,9 @@ func (d *DNS) lookUp(ctx context.Context) ([]state.Spec, error) {
 			return nil, err
 		}
 		for _, t := range targets {
-			found = append(found, d.node(strings.TrimSuffix(t.Target, "."), int(t.Port)))
+			if host := strings.TrimSuffix(t.Target, "."); host != "" { // else the service is not there (RFC 2782)
+				found = append(found, d.node(strings.ToLower(host), int(t.Port)))
+			}
 		}
 	} else {
 		network := map[string]string{RecordA: "ip4", RecordAAAA: "ip6"}[d.opt.Record]
@@ -155,6 +159,11 @@ func (d *DNS) node(host string, port int) state.Spec {
 	n.Name = strings.NewReplacer("[", "", "]", "", ":", "-").Replace(at)
 	if strings.HasPrefix(n.Name, "-") { // of an address that begins with ::
 		n.Name = "0" + n.Name
+	}
+	if len(n.Name) > state.MaxNameBytes { // the start says most: pods come first
+		sum := sha256.Sum256([]byte(at))
+		end := fmt.Sprintf("-%x-%d", sum[:4], port)
+		n.Name = strings.TrimRight(n.Name[:state.MaxNameBytes-len(end)], "-.") + end
 	}
 	return n
 }

@@ -83,11 +83,15 @@ func TestDNS(t *testing.T) {
 func TestDNSTargets(t *testing.T) {
 	said := make(log, 1)
 	d := NewDNS(DNSOptions{
-		Name: "_http._tcp.gpus.example", Record: RecordSRV, Resolver: &script{[]string{"pod-1.gpus.example:8001 pod-0.gpus.example:8000"}},
+		Name: "_http._tcp.gpus.example", Record: RecordSRV, Resolver: &script{[]string{"Pod-1.gpus.example:8001 pod-0.gpus.example:8000 :0"}},
 		Node: state.Spec{Engine: "vllm", Models: []string{"m"}, Island: "here"},
 	})
 	d.look(t.Context(), said)
 	said.want(t, "nodes pod-0.gpus.example-8000 pod-1.gpus.example-8001")
+	long := d.node("llama-3-70b-0.llama-3-70b-headless.inference.svc.cluster.local", 8000)
+	if s, err := validate(long); err != nil || s.Name != "llama-3-70b-0.llama-3-70b-headless.inference.svc-ea5c8c21-8000" {
+		t.Errorf("a long name becomes %q, %v", long.Name, err)
+	}
 	if n := d.nodes()[1]; n.URL != "http://pod-1.gpus.example:8001" || n.Engine != "vllm" || n.Models[0] != "m" || n.Island != "here" {
 		t.Errorf("the node is %+v", n)
 	}

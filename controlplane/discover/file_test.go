@@ -64,12 +64,15 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	said.want(t, "nodes b c")
+	write("nodes", "c") // as while it is written
+	write("nodes", "c b d")
+	said.want(t, "nodes c b d")
 	write("nodes", "a a")
 	said.want(t, `node "a" stands twice`)
 	write("nodes", "broken")
 	said.want(t, "line 1: broken")
-	write("nodes", "b c") // as it was before it broke
-	said.want(t, "nodes b c")
+	write("nodes", "b c d") // as it was before it broke
+	said.want(t, "nodes b c d")
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -108,5 +111,5 @@ func TestFileTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	NewFile(path, words).look(said)
-	said.want(t, "more than 16777216 bytes")
+	said.want(t, "more than 1048576 bytes")
 }

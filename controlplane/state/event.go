@@ -100,6 +100,7 @@ type (
 		Node        string
 		Incarnation uint64
 		Sample      Sample
+		Inherited   bool // read by another process: it counts only while there is none of this one's
 	}
 	// LoadsSeen is a copy of the counters of all nodes, sent periodically: one
 	// event, since a Step for every node would copy the State for each.

@@ -22,6 +22,10 @@ func (t *step) nodesSeen(e NodesSeen) {
 		t.log(slog.LevelError, "source names too many nodes; the rest is ignored", slog.String("source", e.Source), slog.Int("nodes", len(specs)), slog.Int("limit", maxSpecs))
 		specs = specs[:maxSpecs]
 	}
+	i := slices.IndexFunc(t.s.sources, func(s source) bool { return s.name == e.Source })
+	if i >= 0 && slices.EqualFunc(t.s.sources[i].specs, specs, Spec.Equal) {
+		return // sources say so again and again
+	}
 	t.setSource(e.Source, slices.Clone(specs))
 }
 

@@ -55,6 +55,9 @@ func (t *step) recognise(n *Node, engine string) {
 // metricsSeen takes a reading of the engine's metrics, and judges whether the
 // engine stands still.
 func (t *step) metricsSeen(n *Node, e MetricsSeen) {
+	if e.Inherited && n.SampleNs != 0 {
+		return // it is older, and counters do not go back
+	}
 	last, gap := n.Sample, !n.SampleFresh
 	n.Sample, n.SampleNs, n.SampleFresh = clean(e.Sample), t.s.NowNs, true
 	if n.Sample.BlockTokens == 0 { // facts that do not change are kept

@@ -119,7 +119,7 @@ func (r *run) answer(node string, incarnation uint64, how string) state.ProbeRes
 //	add a=URL · remove a [force] · drain a · undrain a · swept SLOT GENERATION
 //	probe a ok|503|refused
 //	models a id[:max_len[:parent]] … | models a error
-//	metrics a running=1 gen=10 …
+//	metrics a running=1 gen=10 … [inherited]
 //	load a req=1 fail=5 row=5 ok=0 prefill=0
 //	said a [0.3] queued=3 kv=0.5   a said so in band, now or so long ago
 //	fail a refused|reset|server_error|first_event
@@ -225,7 +225,7 @@ func (r *run) event(words []string, arg func(int) string) (state.Event, error) {
 	case "set":
 		return r.set(v), nil
 	case "metrics":
-		return state.MetricsSeen{NowNs: r.now, Node: arg(1), Sample: state.Sample{
+		return state.MetricsSeen{NowNs: r.now, Node: arg(1), Inherited: slices.Contains(words, "inherited"), Sample: state.Sample{
 			Engine: "vllm", Queued: v["queued"], Running: v["running"], KVUse: v["kv"], PromptTokens: v["prompt"],
 			GeneratedTokens: v["gen"], BlockTokens: int(n("block")), CacheTokens: n("cache"),
 		}}, nil

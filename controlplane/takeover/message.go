@@ -49,6 +49,7 @@ type SocketName struct {
 type Node struct {
 	Spec    state.Spec `json:"spec"`
 	Added   bool       `json:"added"`   // at run time, not by the configuration
+	Source  string     `json:"source"`  // that names it
 	Leased  bool       `json:"leased"`  // it has registered itself
 	Ready   bool       `json:"ready"`   // it takes requests
 	Drained bool       `json:"drained"` // somebody asked for that
