@@ -178,15 +178,22 @@ func wholePathAllocs(t *testing.T, r *router, a *asker) {
 	rounds(500)
 	requests := min(3000, 1<<30/len(a.request))
 	runtime.GC()
-	rounds(100) // pools that the collector has emptied fill again
-	began := time.Now()
-	busy := mallocs(func() { rounds(requests) })
-	took := time.Since(began)
-	idle := mallocs(func() { <-time.After(took) }) // the ticks of the loops
-	each := (float64(busy) - float64(idle)) / float64(requests)
-	t.Logf("%d allocations in %d requests, %d in the same time without any: %.4f a request", busy, requests, idle, each)
-	if each > 0.05 { // what the runtime itself allocates meanwhile is not a request's
-		t.Errorf("%.4f allocations a request, want none", each)
+	rounds(100)     // pools that the collector has emptied fill again
+	const tries = 3 // what the runtime itself allocates meanwhile is not a request's
+	for n := 1; ; n++ {
+		began := time.Now()
+		busy := mallocs(func() { rounds(requests) })
+		took := time.Since(began)
+		idle := mallocs(func() { <-time.After(took) }) // the ticks of the loops
+		each := (float64(busy) - float64(idle)) / float64(requests)
+		t.Logf("%d allocations in %d requests, %d in the same time without any: %.4f a request", busy, requests, idle, each)
+		switch {
+		case each <= 0.05:
+			return
+		case n == tries:
+			t.Errorf("%.4f allocations a request, want none", each)
+			return
+		}
 	}
 }
 
