@@ -28,11 +28,17 @@ const (
 	kindServer  = "server_error"
 )
 
+// holdRetrySeconds is when a client may ask again whom no place was found for while
+// nodes start, which takes longer than that.
+const holdRetrySeconds = 10
+
 var (
 	errTooManyConnections = answer{status: 503, message: "too many connections (limits.connections)", kind: kindServer, code: "too_many_connections", retryAfterSeconds: 1}
 	errSlowRequest        = answer{status: 408, message: "the request did not arrive in time (timeouts.head)", kind: kindRequest, code: "request_timeout"}
 	errRequestTimeout     = answer{status: 504, message: "the request took longer than allowed (timeouts.request)", kind: kindServer, code: "timeout"}
 	errNoNode             = answer{status: 503, message: "no node can take the request now", kind: kindServer, code: "no_node_available", retryAfterSeconds: 1}
+	errHoldFull           = answer{status: 503, message: "nodes are on their way, and as many requests wait for them as may (limits.hold_requests, limits.hold_bytes)", kind: kindServer, code: "hold_full", retryAfterSeconds: holdRetrySeconds}
+	errHoldLate           = answer{status: 503, message: "nodes are on their way, and none was ready in time (timeouts.hold)", kind: kindServer, code: "no_node_in_time", retryAfterSeconds: holdRetrySeconds}
 	errModelsNotAsked     = answer{status: 503, message: "the nodes have not yet said which models they serve", kind: kindServer, code: "starting", retryAfterSeconds: 1}
 	errModelMissing       = answer{status: 400, message: "the body names no model, and several are served", kind: kindRequest, code: "model_required", param: "model"}
 	errWantsPost          = answer{status: 405, message: "this route takes POST", kind: kindRequest, code: "method_not_allowed", allow: "POST"}
@@ -224,9 +230,15 @@ func longestModelLen(snap *fleet.Snapshot, m *fleet.Model) int {
 	return longest
 }
 
-// answerHealth says whether any node takes requests.
+// answerHealth says whether requests are taken: by a node, or to wait for one. A
+// balancer that sent none while there is no node would never see one come.
 func (l *loop) answerHealth(x *exchange) {
-	for _, n := range l.d.opt.Fleet.Load().Nodes {
+	snap := l.d.opt.Fleet.Load()
+	if snap.Expects(-1) {
+		l.answerWith(x, 200, nil, nil)
+		return
+	}
+	for _, n := range snap.Nodes {
 		if n.Available() {
 			l.answerWith(x, 200, nil, nil)
 			return

@@ -53,9 +53,11 @@ type Totals struct {
 	Requests  map[RequestKey]uint64
 	Decisions map[DecisionKey]uint64
 	Nodes     map[string]*NodeTally
+	Models    map[string]*ModelTally
 	Duration  tally.Histogram // whole requests, seconds
 	Routing   tally.Histogram // last byte read to first byte out, seconds
 	Lag       tally.Histogram // the kernel has a first event to a loop has read it, seconds
+	Queue     tally.Histogram // waits for a node, seconds
 	MatchErr  tally.Histogram // |predicted - actual| cached tokens
 
 	PromptTokens  uint64
@@ -66,10 +68,12 @@ type Totals struct {
 	Output        map[string]OutputTally // by model
 	Retries       map[backend.Class]uint64
 	BudgetEmpty   uint64
-	Hedges        uint64            // requests that were sent to a second node because the first was silent …
-	HedgesWon     uint64            // … of those, the ones where the second one's answer was taken, or waited for after the first had failed
-	MemoryBytes   int64             // that count against the budget
-	Shed          [shedKinds]uint64 // given up for want of memory, by ShedNames
+	Hedges        uint64               // requests that were sent to a second node because the first was silent …
+	Holds         map[string]HoldTally // see Dataplane.Holds
+	HeldBytes     int64                // bodies of what waits for a node
+	HedgesWon     uint64               // … of those, the ones where the second one's answer was taken, or waited for after the first had failed
+	MemoryBytes   int64                // that count against the budget
+	Shed          [shedKinds]uint64    // given up for want of memory, by ShedNames
 	Pauses        uint64
 	Paused        int // connections to nodes that are not read now
 	NotesDropped  uint64
@@ -100,9 +104,12 @@ type loopTally struct {
 	decisions   tally.Counters[DecisionKey]
 	nodes       map[string]*NodeTally
 	bySlot      []*NodeTally
+	models      map[string]*ModelTally
+	byModel     []*ModelTally
 	duration    tally.Histogram
 	routing     tally.Histogram
 	lag         tally.Histogram
+	queue       tally.Histogram
 	matchErr    tally.Histogram
 	prompt      uint64
 	matched     [exactnesses]uint64
@@ -123,6 +130,7 @@ func (t *loopTally) init() {
 	t.duration = tally.NewHistogram(durationBounds)
 	t.routing = tally.NewHistogram(routingBounds)
 	t.lag = tally.NewHistogram(routingBounds)
+	t.queue = newQueueTally()
 	t.matchErr = tally.NewHistogram(matchBounds)
 }
 
@@ -145,6 +153,7 @@ func (t *loopTally) refresh(snap *fleet.Snapshot) {
 		}
 		t.bySlot[slot] = p
 	}
+	t.refreshModels(snap)
 }
 
 // nodeTally returns the tally of the exchange's node, nil if it is gone.
@@ -292,6 +301,7 @@ func (l *loop) countUsage(x *exchange) {
 		t.outputs.Add(0, name, 1)
 	}
 	l.checkUsage(x)
+	l.countOutput(x)
 	n := l.nodeTally(x)
 	if n != nil {
 		n.countPrefill(x)
@@ -312,8 +322,9 @@ func (l *loop) countUsage(x *exchange) {
 // goroutine may call it.
 func (d *Dataplane) Totals() Totals {
 	t := Totals{
-		Output: map[string]OutputTally{}, Requests: map[RequestKey]uint64{}, Decisions: map[DecisionKey]uint64{}, Nodes: map[string]*NodeTally{}, Retries: map[backend.Class]uint64{},
+		Output: map[string]OutputTally{}, Requests: map[RequestKey]uint64{}, Decisions: map[DecisionKey]uint64{}, Nodes: map[string]*NodeTally{}, Models: map[string]*ModelTally{}, Retries: map[backend.Class]uint64{},
 		Duration: tally.NewHistogram(durationBounds), Routing: tally.NewHistogram(routingBounds), Lag: tally.NewHistogram(routingBounds), MatchErr: tally.NewHistogram(matchBounds),
+		Queue: newQueueTally(), Holds: map[string]HoldTally{}, HeldBytes: d.parkedBytes.Load(),
 		MemoryBytes: d.memory.Load(), Clients: d.clients.Load(), Active: d.active.Load(), AcceptFailures: d.accept.failed.Load(), Refused: d.accept.refused.Load(),
 	}
 	for _, l := range d.loops {
@@ -337,6 +348,7 @@ func (t *Totals) add(l *loop) {
 	t.UsageWrong += o.wrong
 	t.WorkFull += o.workFull
 	t.addOutput(o)
+	t.addHolds(l)
 	for i, n := range o.matched {
 		t.MatchedTokens[i] += n
 	}
@@ -374,6 +386,12 @@ func (t *Totals) add(l *loop) {
 		sum.DecodeTokens += n.DecodeTokens
 		sum.DecodeSeconds += n.DecodeSeconds
 		sum.Decodes += n.Decodes
+	}
+	for name, m := range o.models {
+		if t.Models[name] == nil {
+			t.Models[name] = newModelTally()
+		}
+		t.Models[name].merge(m)
 	}
 }
 

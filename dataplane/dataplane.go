@@ -47,18 +47,20 @@ type Dataplane struct {
 
 	disagreements chan Disagreement
 
-	clients  atomic.Int64 // connections accepted and not closed
-	memory   atomic.Int64 // bytes that count against the budget
-	active   atomic.Int64 // requests being answered
-	retrying atomic.Int64 // of those, the ones in a try that the budget pays for
-	draining atomic.Bool
-	drainNs  atomic.Int64 // when draining began
-	stopping atomic.Bool  // the loops are being ended
-	accept   acceptor
-	dials    lack
-	stopped  chan struct{}
-	stopOnce sync.Once
-	runErr   error
+	clients     atomic.Int64 // connections accepted and not closed
+	memory      atomic.Int64 // bytes that count against the budget
+	active      atomic.Int64 // requests being answered
+	retrying    atomic.Int64 // of those, the ones in a try that the budget pays for
+	parked      atomic.Int64 // … and the ones that wait for a node …
+	parkedBytes atomic.Int64 // … with bodies of so many bytes
+	draining    atomic.Bool
+	drainNs     atomic.Int64 // when draining began
+	stopping    atomic.Bool  // the loops are being ended
+	accept      acceptor
+	dials       lack
+	stopped     chan struct{}
+	stopOnce    sync.Once
+	runErr      error
 }
 
 // spareProcs is how many Ps there are besides one for each loop. While one is
@@ -177,8 +179,8 @@ func (d *Dataplane) Active() int64 { return d.active.Load() }
 func (d *Dataplane) Clients() int64 { return d.clients.Load() }
 
 // Drain stops accepting, closes idle client connections, answers what is under
-// way with Connection: close, and returns when nothing is under way or ctx
-// ends. It reports how many requests it left unanswered.
+// way with Connection: close, what waits for a node with 503, and returns when
+// nothing is under way or ctx ends. It reports how many requests it left unanswered.
 func (d *Dataplane) Drain(ctx context.Context) int64 {
 	d.drainNs.Store(d.nowNs())
 	d.draining.Store(true)
@@ -187,7 +189,10 @@ func (d *Dataplane) Drain(ctx context.Context) int64 {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		d.each(func(l *loop) { l.closeIdleClients() })
+		d.each(func(l *loop) {
+			l.refuseParked()
+			l.closeIdleClients()
+		})
 		if d.active.Load() == 0 && d.clients.Load() == 0 {
 			return 0
 		}

@@ -39,8 +39,8 @@ func (l *loop) dispatch(x *exchange, slot int, reason policy.Reason) {
 		c = l.takeConn(slot, n.Generation)
 	}
 	x.sentNs = l.d.nowNs()
-	if x.tries == 1 { // what comes after a failure, or waits for a connection, is not routing
-		x.routedNs = x.sentNs - x.readNs
+	if x.tries == 1 { // what comes after a failure, or waits for a node or a connection, is not routing
+		x.routedNs = x.sentNs - x.readNs - x.wait.spentNs
 		l.tally.routing.Observe(seconds(x.routedNs))
 	}
 	if c == nil {
@@ -287,7 +287,9 @@ func (x *exchange) deadline() int64 {
 	earlier(x.startNs, x.requestNs)
 	switch x.phase {
 	case phIdentifying:
-		earlier(x.readNs, cmp.Or(x.set.IdentifyNs, identifyNs))
+		earlier(max(x.readNs, x.wait.lookedNs), cmp.Or(x.set.IdentifyNs, identifyNs))
+	case phParked:
+		earlier(x.wait.sinceNs, max(cmp.Or(x.set.HoldNs, holdNs)-x.wait.spentNs, 1))
 	case phConnecting:
 		earlier(x.sentNs, x.set.ConnectNs)
 	case phWaiting, phHolding:
@@ -355,6 +357,8 @@ func (l *loop) exchangeExpired(x *exchange) {
 		l.fail(x, &errRequestTimeout)
 	case x.phase == phIdentifying:
 		l.identifyLate(x)
+	case x.phase == phParked:
+		l.heldTooLong(x)
 	case x.stuck && x.phase >= phWaiting && l.nodeTakes(x):
 		l.armExchange(x)
 	case x.phase == phRelaying && x.paused(): // also while the body still comes, which may be before the client reads

@@ -7,6 +7,9 @@
 //	accept.go    our own listener hands the connection to a loop
 //	client.go    bytes come: head, body, next request; the only place that reads clients
 //	route.go     class, identify, match, decide
+//	hold.go      what no node takes waits for one that is on its way
+//	parking.go   … and who of them goes first
+//	holds.go     … and how that is counted
 //	dispatch.go  counters up, note to the indexer, connection to the node, forward
 //	inflight.go  the counters of what is in flight, and how a wrong one heals
 //	relay.go     the answer: hold, relay, finish; the only place that reads nodes
@@ -29,9 +32,13 @@
 //
 // An exchange that is busy is in one phase:
 //
-//	connecting ──► waiting ──► holding ──► relaying ──► over
-//	     ▲            │           │
-//	     └── retry ◄──┴───────────┘        no retry after a byte went to the client
+//	parked
+//	  ▲ │
+//	  │ └► connecting ──► waiting ──► holding ──► relaying ──► over
+//	  │         ▲            │           │
+//	  └───────── retry ◄─────┴───────────┘    no retry after a byte went to the client
+//
+// What no node takes is parked, if one is on its way, and decided on again.
 //
 // # Rules that keep it correct
 //

@@ -61,9 +61,10 @@ func (c *client) waitsAt(load *fleet.Load) *exchange {
 }
 
 // mayMove reports whether x is better off when it leaves its dead node: another
-// try is under way already, or another node would take it. Otherwise it stays
+// try is under way already, or another node would take it, or it may wait for one
+// that is on its way. Otherwise it stays
 // where it is, within its own time-outs: networks come back, and then it is
 // answered.
 func (l *loop) mayMove(x *exchange) bool {
-	return x.rival != nil || x.lostNodes+1 < maxNodesLost && l.nextSlot(x, ever) >= 0
+	return x.rival != nil || x.lostNodes+1 < maxNodesLost && (l.nextSlot(x, ever) >= 0 || l.mayPark(x))
 }

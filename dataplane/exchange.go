@@ -18,6 +18,7 @@ type phase uint8
 const (
 	phRequest     phase = iota // its request is not whole yet
 	phIdentifying              // a worker has its prompt
+	phParked                   // a node that takes it, see hold.go
 	phConnecting               // a connection to the node
 	phWaiting                  // the head of the node's answer
 	phHolding                  // the first event of a stream whose head is held
@@ -72,6 +73,8 @@ type passage struct {
 	late       bool      // … because no worker came to an end with it in time
 	lent       bool      // a worker still reads the body and what was found in it
 	spentNs    int       // on it, in this turn
+
+	wait wait // for a node
 
 	// Once its answer has begun, see settle.
 	tokens   int   // of the prompt, 0 = not known

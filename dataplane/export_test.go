@@ -117,3 +117,16 @@ func (d *Dataplane) Leak(loop int, n *fleet.Node, requests int) (done bool) {
 	})
 	return done
 }
+
+// Walked reports whether every loop has gone through all that waits for a node, by
+// the snapshot in force.
+func (d *Dataplane) Walked() bool {
+	walked := true
+	for _, l := range d.loops {
+		d.on(l, func() {
+			p := &l.parking
+			walked = walked && (p.count == 0 || p.snap == d.opt.Fleet.Load() && p.next == nil)
+		})
+	}
+	return walked
+}

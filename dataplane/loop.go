@@ -58,6 +58,7 @@ type loop struct {
 	census        census
 	records       recordRing
 	answers       answerCache
+	parking       parking
 }
 
 // view caches what follows from a snapshot and a Settings.
@@ -196,5 +197,6 @@ func (l *loop) onTick() {
 		l.pool.Expire(l.now-set.IdleNodeNs, l.closeNode)
 	}
 	l.shedReaders(set)
+	l.tickParked()
 	l.takeStock()
 }

@@ -39,10 +39,12 @@ type Record struct {
 	Ended            bool
 	Status           int
 	Outcome          backend.Class
-	CachedTokens     int64 // as the engine said; -1 = it did not
-	EnginePrompt     int64 // usage.prompt_tokens; -1 = it did not say
-	RoutingSeconds   float64
-	FirstEventAfter  float64 // seconds from the request's first byte; 0 = no event
+	CachedTokens     int64       // as the engine said; -1 = it did not
+	EnginePrompt     int64       // usage.prompt_tokens; -1 = it did not say
+	Hold             HoldOutcome // whether it waited for a node, and what became of that
+	HeldSeconds      float64     // for how long, until now if it still does
+	RoutingSeconds   float64     // without that
+	FirstEventAfter  float64     // seconds from the request's first byte; 0 = no event
 	DurationSeconds  float64
 	CompletionTokens int64
 }
@@ -102,6 +104,9 @@ type compactRecord struct {
 	cached       int64
 	enginePrompt int64
 	completion   int64
+	hold         HoldOutcome
+	heldNs       int64 // before heldSinceNs
+	heldSinceNs  int64 // since when it waits
 	routingNs    int64
 	firstEventNs int64
 	durationNs   int64
@@ -139,10 +144,14 @@ func (r *recordRing) at(ref recordRef) *compactRecord {
 	return nil
 }
 
-// remember records a decision.
+// remember records a decision. What was decided on before, and has waited since, has
+// a record.
 func (l *loop) remember(x *exchange) {
-	r, ref := l.records.add()
-	x.record = ref
+	r := l.records.at(x.record)
+	if r == nil {
+		r, x.record = l.records.add()
+		r.first = x.decision.Reason
+	}
 	r.idLen = copy(r.id[:], x.requestID())
 	r.atNs = x.startNs
 	r.model = ""
@@ -154,7 +163,10 @@ func (l *loop) remember(x *exchange) {
 	r.promptTokens, r.outputTokens = x.polReq.PromptTokens, x.polReq.OutputTokens
 	r.affinityKey = x.polReq.AffinityKey
 	r.pressure = l.d.opt.Fleet.Pressure()
-	r.node, r.reason, r.first = "", x.decision.Reason, x.decision.Reason
+	r.node, r.reason = "", x.decision.Reason
+	if x.tries == 0 {
+		r.first = x.decision.Reason
+	}
 	r.considered = len(x.decision.Candidates)
 	r.nCand = min(r.considered, recordedCandidates)
 	for i := range r.nCand {
@@ -164,6 +176,7 @@ func (l *loop) remember(x *exchange) {
 	r.nTries, r.ended, r.status, r.outcome = 0, false, 0, backend.OK
 	r.cached, r.enginePrompt, r.completion = -1, -1, -1
 	r.routingNs, r.firstEventNs, r.durationNs = 0, 0, 0
+	r.noteWait(&x.wait)
 	l.passedOver(x, r)
 }
 
@@ -251,7 +264,7 @@ func (d *Dataplane) expand(c *compactRecord) Record {
 		Candidates: append([]RecordedCandidate(nil), c.candidates[:c.nCand]...), Considered: c.considered,
 		PassedOver: append([]RecordedPassedOver(nil), c.passed[:c.nPassed]...),
 		Tries:      append([]RecordedTry(nil), c.tries[:c.nTries]...),
-		Ended:      c.ended, Status: c.status, Outcome: c.outcome,
+		Ended:      c.ended, Status: c.status, Outcome: c.outcome, Hold: c.hold, HeldSeconds: c.heldSeconds(d.nowNs()),
 		CachedTokens: c.cached, EnginePrompt: c.enginePrompt, CompletionTokens: c.completion,
 		RoutingSeconds: seconds(c.routingNs), FirstEventAfter: seconds(c.firstEventNs), DurationSeconds: seconds(c.durationNs),
 	}

@@ -411,6 +411,7 @@ func (l *loop) events(x *exchange) {
 		x.firstEventNs = l.now
 		x.prefillDone()
 		l.firstEvent(x)
+		l.countTTFT(x)
 		l.noteFirst(x)
 		l.settleBegun(x)
 	} else {

@@ -25,7 +25,7 @@ func (l *loop) failed(x *exchange, class backend.Class) {
 // leave ends the try under way: counters settled, the node blamed or not, its
 // connection closed. The exchange has no node then.
 func (l *loop) leave(x *exchange, class backend.Class) {
-	if x.outcome = class; x.tries > 0 {
+	if x.outcome = class; x.tries > 0 && !x.parked() {
 		x.tried[x.at].class = class
 	}
 	if class.Blames() && (x.stake != nil || x.partedNs != 0) {
@@ -95,7 +95,7 @@ func (l *loop) tryNext(x *exchange, class backend.Class) bool {
 	}
 	slot := l.nextSlot(x, ever)
 	if slot < 0 {
-		return false
+		return l.parkLost(x, class)
 	}
 	if free := class == backend.Stale || class.Lost() && x.lostNodes == 1; !free && !l.payTry(x) {
 		return false
@@ -109,13 +109,19 @@ func (l *loop) tryNext(x *exchange, class backend.Class) bool {
 var ever = math.Inf(1)
 
 // nextSlot returns where the request could be tried next and its first event is
-// predicted to come within that time; -1 if nowhere: it is not held any more, has
-// used up its tries, or has seen too many nodes die.
+// predicted to come within that time; -1 if nowhere.
 func (l *loop) nextSlot(x *exchange, withinSeconds float64) int {
-	if x.bodyGone || x.tries > x.set.Retries || x.tries == maxTries || x.lostNodes >= maxNodesLost {
+	if x.spent() {
 		return -1
 	}
 	return l.alternative(x, withinSeconds)
+}
+
+// spent reports whether there is no other try for the request, wherever it might
+// go: its body is not held any more, or it has used up its tries, or has seen too
+// many nodes die.
+func (x *exchange) spent() bool {
+	return x.bodyGone || x.tries > x.set.Retries || x.tries == maxTries || x.lostNodes >= maxNodesLost
 }
 
 // tryAgain repeats the try on a fresh connection to the same node: it had
@@ -175,7 +181,8 @@ func (l *loop) payTry(x *exchange) bool {
 
 // budget is how many tries may be under way that the budget pays for.
 func (l *loop) budget(x *exchange) int64 {
-	return max(int64(x.set.RetryBudget*float64(l.d.active.Load())), minRetryConcurrency)
+	underWay := l.d.active.Load() - l.d.parked.Load() // those that wait for a node are no load
+	return max(int64(x.set.RetryBudget*float64(underWay)), minRetryConcurrency)
 }
 
 // cut ends an answer that has begun and cannot be finished: the client sees a
@@ -211,8 +218,14 @@ func (l *loop) over(x *exchange) {
 	if x.rival != nil {
 		l.endRace(x, x.outcome)
 	}
+	if x.parked() {
+		l.endWait(x)
+	}
 	l.count(x)
 	x.phase = phOver
 	x.client.x = nil
 	l.freeExchange(x)
+	if l.parking.full { // there may be a place now
+		l.walkAgain()
+	}
 }

@@ -54,12 +54,19 @@ func (l *loop) route(x *exchange) {
 	switch {
 	case later:
 		x.phase = phIdentifying
+		l.asks(x)
 		l.armExchange(x)
+	case (a != nil || l.parking.count > 0) && l.waits(x, a):
 	case a != nil:
 		l.fail(x, a)
 	default:
 		c, id := x.client, x.ident
-		l.dispatch(x, x.decision.Slot, x.decision.Reason)
+		slot, reason := x.decision.Slot, x.decision.Reason
+		if x.tries > 0 { // it has lost its node, and waited for another
+			slot, reason = x.wait.slot, policy.ReasonRetry
+			l.tally.retries[x.outcome]++
+		}
+		l.dispatch(x, slot, reason)
 		if c.x == x && x.ident == id && id != nil { // still under way: what is left of its prompt
 			l.finishIdentity(x)
 		}
@@ -71,7 +78,7 @@ func (l *loop) route(x *exchange) {
 // has the prompt and brings x back to route.
 func (l *loop) decide(x *exchange) (a *answer, later bool) {
 	v := l.refresh()
-	x.snap = v.snap
+	x.follow(v.snap)
 	if x.scanning {
 		x.found = x.scanner.Result()
 	}
@@ -93,6 +100,7 @@ func (l *loop) choose(x *exchange) *answer {
 	*in = policy.Inputs{NowNs: l.now, Cursor: l.cursor, Rand: l.nextRandom(), Pressure: l.d.opt.Fleet.Pressure()}
 	v.prepared.Decide(&x.polReq, &l.match.match, &l.match.loads, in, &x.decision)
 	l.remember(x)
+	l.countArrival(x)
 	switch {
 	case x.decision.Slot >= 0:
 		return nil
@@ -121,6 +129,8 @@ func (x *exchange) chooseModel() *answer {
 	case x.model >= 0:
 		return nil
 	case len(x.snap.Nodes) == 0:
+		return &errNoNode
+	case x.snap.Expected && !(x.snap.Asked && x.snap.Named()): // nodes that come may have it
 		return &errNoNode
 	case !x.snap.Asked:
 		return &errModelsNotAsked

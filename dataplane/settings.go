@@ -34,6 +34,9 @@ type Settings struct {
 	IdentifyNs      int64            // wait for a worker to know a prompt's tokens, before it is routed by its text; 0 = 500 ms
 	Retries         int              // tries after the first
 	RetryBudget     float64
+	HoldRequests    int   // requests that may wait for a node, in this process; 0 = 1000, below 0 none
+	HoldBytes       int64 // of their bodies, in all; 0 = a quarter of MemoryBytes, and 256 MiB where that has no bound
+	HoldNs          int64 // for how long one may; 0 = 600 s
 	HoldHead        bool  // hold the head of an event stream until its first event
 	HedgeNs         int64 // silence before the first event after which a stream is sent to a second node too; 0 = never
 	HedgeAuto       bool  // the silence is max(HedgeNs, 2 × predicted)

@@ -118,3 +118,28 @@ func TestCauseNames(t *testing.T) {
 		}
 	}
 }
+
+func TestExpects(t *testing.T) {
+	models := []Model{{Name: "a", Expected: true}, {Name: "b"}}
+	for _, c := range []struct {
+		s    Snapshot
+		want [3]bool // of any, a, b
+	}{
+		{Snapshot{}, [3]bool{}},
+		{Snapshot{Expected: true}, [3]bool{true, true, true}},
+		{Snapshot{Models: models}, [3]bool{true, true, false}},
+		{Snapshot{Models: models, Expected: true}, [3]bool{true, true, true}},
+	} {
+		for i, want := range c.want {
+			if i <= len(c.s.Models) && c.s.Expects(i-1) != want {
+				t.Errorf("%+v expects nodes of model %d: %v", c.s, i-1, !want)
+			}
+		}
+		if c.s.Named() {
+			t.Errorf("%+v: no node has named a model", c.s)
+		}
+	}
+	if named := (Snapshot{Models: []Model{{}, {Slots: []int{3}}}}); !named.Named() {
+		t.Error("a node has named a model")
+	}
+}

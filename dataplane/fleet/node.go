@@ -139,6 +139,11 @@ type Node struct {
 	EvictedTokensPerSecond    Gauge // from BlockRemoved events
 	ErrorShare                Gauge // recent answers that were failures, 0 … 1
 
+	// A node that has come, or come back, takes its share of new work by steps.
+	Warmth  Gauge // what its cache holds against what its like hold, 0 … 1
+	Filling bool  // it came with much less than its like: its share follows Warmth
+	Proof   Gauge // how many it has given of the good answers that it must give to count in full, 0 … 1; unknown = it must give none
+
 	// Load holds the counters of this incarnation; never nil in a published
 	// snapshot.
 	Load *Load

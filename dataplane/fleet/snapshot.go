@@ -22,6 +22,9 @@ type Model struct {
 	// Base, or the name under which all its nodes report what they hold if they
 	// serve one model under several. "" stands for Base, or Name if that is "".
 	Chain string
+	// Expected: nodes that serve it are on their way, so that requests for it may
+	// wait for the first.
+	Expected bool
 }
 
 // ChainName is the name that the chains of the model's prompts start with.
@@ -43,6 +46,9 @@ type Snapshot struct {
 	Models  []Model
 	Default int  // index of the model for requests that name none; -1 = none
 	Asked   bool // every node was asked for its models at least once
+	// Expected: nodes are on their way of which nobody knows yet what they will
+	// serve: it may be any model.
+	Expected bool
 
 	byName map[string]int
 	owners []*Node // by slot, of all ranks
@@ -55,6 +61,30 @@ func (s *Snapshot) Owner(slot int) *Node {
 		return nil
 	}
 	return s.owners[slot]
+}
+
+// Expects reports whether nodes are on their way that may serve the model with that
+// index; of -1 any will do.
+func (s *Snapshot) Expects(model int) bool {
+	if model >= 0 {
+		return s.Expected || s.Models[model].Expected
+	}
+	for i := range s.Models {
+		if s.Models[i].Expected {
+			return true
+		}
+	}
+	return s.Expected
+}
+
+// Named reports whether any node has said which models it serves.
+func (s *Snapshot) Named() bool {
+	for i := range s.Models {
+		if len(s.Models[i].Slots) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Seal builds the look-up tables of a snapshot that is otherwise complete.

@@ -50,8 +50,8 @@ func (d *affinityFilterPrepared) Decide(req *Request, match *Match, loads *Loads
 	best, bestHolder := math.Inf(1), math.Inf(1)
 	for i := range list {
 		c := &list[i]
-		c.Score, c.Group = float64(at(loads.TotalTokens, c.Slot)), 1
-		first := (float64(at(loads.PrefillTokens, c.Slot)) + uncached(req, c)) * d.pace[c.Slot]
+		c.Score, c.Group = c.counted(at(loads.TotalTokens, c.Slot)), 1
+		first := (c.counted(at(loads.PrefillTokens, c.Slot)) + uncached(req, c)) * d.pace[c.Slot]
 		best = min(best, first)
 		if c.MatchedTokens > 0 && share(req, c) >= d.minMatch {
 			c.Group = 0

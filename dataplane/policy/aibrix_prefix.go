@@ -45,10 +45,10 @@ func (d *aibrixPrefixPrepared) Decide(req *Request, match *Match, loads *Loads, 
 		return
 	}
 	byLoad(list, 1)
-	if least, most := spread(list); most-least <= d.absolute {
+	if least, most := spread(list); most-least <= float64(d.absolute) {
 		limit := meanLoad(list) + d.sigmas*deviation(list)
 		for i := range list {
-			if c := &list[i]; c.MatchedTokens > 0 && float64(c.InFlight) <= limit {
+			if c := &list[i]; c.MatchedTokens > 0 && c.load() <= limit {
 				c.Score, c.Group = byMatch(c), 0
 			}
 		}
@@ -57,11 +57,11 @@ func (d *aibrixPrefixPrepared) Decide(req *Request, match *Match, loads *Loads, 
 	out.Reason = d.prefixReason(req, match, out, byKey)
 }
 
-// deviation is the standard deviation of requests in flight.
+// deviation is the standard deviation of the loads.
 func deviation(list []Candidate) float64 {
 	mean, sum := meanLoad(list), 0.0
 	for i := range list {
-		off := float64(list[i].InFlight) - mean
+		off := list[i].load() - mean
 		sum += off * off
 	}
 	return math.Sqrt(sum / float64(len(list)))

@@ -8,6 +8,9 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 	}
 	for _, n := range []int{1, 16, 256} {
 		s, req, match, loads, in := benchFleet(n)
+		for i := 1; i < n; i += 3 {
+			s.Nodes[i].Proof = known(0.25)
+		}
 		everyPolicy(t, func(label string, p Policy) {
 			prepared, out := p.Prepare(s), &Decision{}
 			prepared.Decide(req, match, loads, in, out)

@@ -52,7 +52,7 @@ func (d *boundedHashPrepared) Decide(req *Request, match *Match, loads *Loads, i
 	mean := meanLoad(list) + 1/float64(len(list)) // this request included
 	limit := d.bound*mean + d.margin
 	for i := range list {
-		if float64(list[i].InFlight)+1 > limit {
+		if list[i].load()+1 > limit {
 			list[i].Group = 1
 		}
 	}

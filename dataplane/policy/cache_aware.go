@@ -72,7 +72,7 @@ func (d *cacheAwarePrepared) Decide(req *Request, match *Match, loads *Loads, in
 
 func (d *cacheAwarePrepared) imbalanced(list []Candidate) bool {
 	least, most := spread(list)
-	return most-least > d.absolute && float64(most) > d.relative*float64(least)
+	return most-least > float64(d.absolute) && most > d.relative*least
 }
 
 func (d *cacheAwarePrepared) byCache(req *Request, list []Candidate) {
@@ -86,9 +86,9 @@ func (d *cacheAwarePrepared) byCache(req *Request, list []Candidate) {
 		case c.MatchedTokens > 0 && share(req, c) >= d.threshold:
 			c.Score = byMatch(c)
 		case byFree:
-			c.Score, c.Group = -d.free[c.Slot], 1
+			c.Score, c.Group = -c.room(d.free[c.Slot]), 1
 		default:
-			c.Score, c.Group = float64(c.InFlight), 1
+			c.Score, c.Group = c.load(), 1
 		}
 	}
 }

@@ -29,6 +29,9 @@ func (v *view) gather(req *Request, match *Match, loads *Loads, out *Decision) [
 			InFlight:      inFlight,
 		})
 	}
+	if v.ramping {
+		v.ramp(list, prompt)
+	}
 	out.Candidates = list
 	if len(list) == 0 {
 		// A node that is down today may fit the prompt tomorrow: only a prompt
@@ -208,17 +211,17 @@ func (v *view) prefixReason(req *Request, match *Match, out *Decision, byKey boo
 	return loadReason(out, byKey)
 }
 
-// byLoad scores candidates by requests in flight and puts them into group.
+// byLoad scores candidates by their loads and puts them into group.
 func byLoad(list []Candidate, group uint8) {
 	for i := range list {
-		list[i].Score, list[i].Group = float64(list[i].InFlight), group
+		list[i].Score, list[i].Group = list[i].load(), group
 	}
 }
 
 // byMatch is the score of "longest match first, then least loaded": the load
 // counts less than one token, so it orders equals only.
 func byMatch(c *Candidate) float64 {
-	load := float64(c.InFlight)
+	load := c.load()
 	return load/(1+load) - float64(c.MatchedTokens)
 }
 
@@ -227,23 +230,30 @@ func byMatch(c *Candidate) float64 {
 // the counter sees the last second, and their sum would count most requests
 // twice. Without a gauge the counter stands alone.
 func (v *view) busy(c *Candidate) float64 {
-	return max(float64(c.InFlight), v.nodes[c.Slot].engineLoad)
+	return max(float64(c.InFlight), v.nodes[c.Slot].engineLoad) * c.times()
 }
 
-// spread returns the smallest and the largest number of requests in flight.
-func spread(list []Candidate) (least, most int64) {
-	least, most = list[0].InFlight, list[0].InFlight
+// spread returns the smallest and the largest load.
+func spread(list []Candidate) (least, most float64) {
+	least = list[0].load()
+	most = least
 	for i := range list {
-		least, most = min(least, list[i].InFlight), max(most, list[i].InFlight)
+		load := list[i].load()
+		if load < least { // min and max would mind NaN, which it never is
+			least = load
+		}
+		if load > most {
+			most = load
+		}
 	}
 	return least, most
 }
 
-// meanLoad returns the mean of requests in flight.
+// meanLoad returns the mean load.
 func meanLoad(list []Candidate) float64 {
 	sum := 0.0
 	for i := range list {
-		sum += float64(list[i].InFlight)
+		sum += list[i].load()
 	}
 	return sum / float64(len(list))
 }

@@ -56,7 +56,7 @@ func (p *cost) Name() string { return "cost" }
 func (*cost) Needs() Needs { return Needs{} }
 
 func (p *cost) Prepare(s *fleet.Snapshot) Prepared {
-	d := &costPrepared{cost: *p, view: newView(s), pace: secondsPerToken(s, prefillRate, p.rate)}
+	d := &costPrepared{cost: *p, view: pricing(s), pace: secondsPerToken(s, prefillRate, p.rate)}
 	d.fixed = make([]float64, len(s.Nodes))
 	for slot := range d.fixed {
 		f := &d.nodes[slot]
@@ -85,7 +85,7 @@ func (d *costPrepared) Decide(req *Request, match *Match, loads *Loads, in *Inpu
 		c := &list[i]
 		f := &d.nodes[c.Slot]
 		own := d.own(req, c)
-		queue := float64(at(loads.PrefillTokens, c.Slot)) * d.pace[c.Slot]
+		queue := c.counted(at(loads.PrefillTokens, c.Slot)) * d.pace[c.Slot]
 		running := d.busy(c)
 		c.Score = k*own + queue + d.batch*own*running + d.fixed[c.Slot]
 		if !f.tripKnown && req.Island != "" && f.island != "" && f.island != req.Island {

@@ -12,7 +12,8 @@
 // rendezvous of the affinity key, so that replicas agree, or by Inputs.Rand
 // where the request has none. A measurement that is not known vetoes nothing
 // and adds nothing; what no engine could mean (NaN, infinities, negative
-// rates) counts as not known. Scores are finite whatever the inputs.
+// rates) counts as not known. Scores are finite whatever the inputs. What is in
+// flight at a node that ramps counts more than once, for new work (ramp.go).
 //
 // The package owns no counters and no index: what a decision changes
 // (counters, speculative entries) is the caller's to record. It never waits,

@@ -31,7 +31,7 @@ func (p *dynamo) Name() string { return "dynamo" }
 
 func (*dynamo) Needs() Needs { return Needs{} }
 
-func (p *dynamo) Prepare(s *fleet.Snapshot) Prepared { return &dynamoPrepared{*p, newView(s)} }
+func (p *dynamo) Prepare(s *fleet.Snapshot) Prepared { return &dynamoPrepared{*p, pricing(s)} }
 
 type dynamoPrepared struct {
 	dynamo
@@ -46,8 +46,8 @@ func (d *dynamoPrepared) Decide(req *Request, match *Match, loads *Loads, in *In
 	prompt := float64(max(req.PromptTokens, 0))
 	for i := range list {
 		c := &list[i]
-		prefill := float64(at(loads.PrefillTokens, c.Slot)) + prompt - d.credit*float64(c.MatchedTokens)
-		decode := float64(at(loads.TotalTokens, c.Slot)) + prompt
+		prefill := c.counted(at(loads.PrefillTokens, c.Slot)) + prompt - d.credit*float64(c.MatchedTokens)
+		decode := c.counted(at(loads.TotalTokens, c.Slot)) + prompt
 		c.Score = (d.scale*max(prefill, 0) + decode) / float64(d.block)
 	}
 	byKey := d.settle(req, in, out)

@@ -58,7 +58,7 @@ func (d *leastLoadPrepared) Decide(req *Request, match *Match, loads *Loads, in 
 	}
 	for i := range list {
 		c := &list[i]
-		c.Score = float64(at(loads.TotalTokens, c.Slot))/d.throughput + d.fixed[c.Slot]
+		c.Score = c.counted(at(loads.TotalTokens, c.Slot))/d.throughput + d.fixed[c.Slot]
 	}
 	byKey := d.settle(req, in, out)
 	out.Reason = loadReason(out, byKey)

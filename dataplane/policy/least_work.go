@@ -65,7 +65,8 @@ func (d *leastWorkPrepared) Decide(req *Request, match *Match, loads *Loads, in 
 		c := &list[i]
 		total := float64(at(loads.TotalTokens, c.Slot))
 		output := max(min(float64(c.InFlight)*mean, total-float64(at(loads.PrefillTokens, c.Slot))), 0)
-		c.Score = (prompt+total-output)*d.prefill[c.Slot] + (expected+output)*d.decoding[c.Slot]
+		there := (total-output)*d.prefill[c.Slot] + output*d.decoding[c.Slot]
+		c.Score = prompt*d.prefill[c.Slot] + expected*d.decoding[c.Slot] + there*c.times()
 	}
 	byKey := d.settle(req, in, out)
 	out.Reason = loadReason(out, byKey)

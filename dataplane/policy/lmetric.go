@@ -26,7 +26,7 @@ func (p *lmetric) Name() string { return "lmetric" }
 
 func (*lmetric) Needs() Needs { return Needs{} }
 
-func (p *lmetric) Prepare(s *fleet.Snapshot) Prepared { return &lmetricPrepared{*p, newView(s)} }
+func (p *lmetric) Prepare(s *fleet.Snapshot) Prepared { return &lmetricPrepared{*p, pricing(s)} }
 
 type lmetricPrepared struct {
 	lmetric
@@ -42,7 +42,7 @@ func (d *lmetricPrepared) Decide(req *Request, match *Match, loads *Loads, in *I
 		c := &list[i]
 		tokens := uncached(req, c)
 		if d.form == formQueued {
-			tokens += float64(at(loads.PrefillTokens, c.Slot))
+			tokens += c.counted(at(loads.PrefillTokens, c.Slot))
 		}
 		c.Score = tokens * (d.busy(c) + 1)
 	}

@@ -35,7 +35,7 @@ func (d *loadAwarePrepared) Decide(req *Request, match *Match, loads *Loads, in 
 	mean := meanLoad(list)
 	for i := range list {
 		c := &list[i]
-		c.Score = d.beta*(float64(c.InFlight)-mean)/max(1, mean) - share(req, c)
+		c.Score = d.beta*(c.load()-mean)/max(1, mean) - share(req, c)
 	}
 	byKey := d.settle(req, in, out)
 	out.Reason = d.prefixReason(req, match, out, byKey)

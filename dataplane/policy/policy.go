@@ -70,7 +70,8 @@ type Candidate struct {
 	InFlight      int64   // requests of this router, as Loads had them
 	Group         uint8   // a lower group goes before a higher one whatever the scores
 
-	tie float64 // place in the rendezvous order; set only where scores are equal
+	more float32 // how often its load counts beyond once, while it ramps
+	tie  float64 // place in the rendezvous order; set only where scores are equal
 }
 
 // Ordered is how many of a Decision's candidates, from the first on, are in the

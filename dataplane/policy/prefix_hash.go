@@ -98,12 +98,12 @@ func (d *prefixHashPrepared) within(list []Candidate) Reason {
 			first = i
 		}
 	}
-	if list[first].InFlight-least > d.margin {
+	if list[first].load()-least > float64(d.margin) {
 		byLoad(list, 1)
 		return ReasonSpill
 	}
 	for i := range list {
-		if list[i].InFlight-least > d.margin {
+		if list[i].load()-least > float64(d.margin) {
 			byLoad(list[i:i+1], 1)
 		}
 	}

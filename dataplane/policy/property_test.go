@@ -38,6 +38,7 @@ var anyNode = rapid.Custom(func(t *rapid.T) *fleet.Node {
 		PrefillTokensPerSecond: gauge("rate"), DecodeTokensPerSecond: gauge("decode"),
 		RoundTripSeconds: gauge("rtt"), QueuedRequests: gauge("queued"), RunningRequests: gauge("running"),
 		KVUse: gauge("kv"), EvictedTokensPerSecond: gauge("evict"), ErrorShare: gauge("errors"),
+		Warmth: gauge("warmth"), Proof: gauge("proof"), Filling: rapid.Bool().Draw(t, "filling"),
 		Load: &fleet.Load{},
 	}
 })

@@ -1,8 +1,13 @@
 package policy
 
-import "warmpath/dataplane/fleet"
+import (
+	"math"
 
-// random takes any node with equal chance, drawn from Inputs.Rand.
+	"warmpath/dataplane/fleet"
+)
+
+// random takes any node with equal chance, drawn from Inputs.Rand; a node that ramps
+// with the chance of its share.
 //
 // Score: the node's draw, 0 … 1. Reasons: load, only.
 type random struct{}
@@ -25,7 +30,11 @@ func (d *randomPrepared) Decide(req *Request, match *Match, loads *Loads, in *In
 		return
 	}
 	for i := range list {
-		list[i].Score = unit(pairHash(in.Rand, d.nodes[list[i].Slot].nameHash))
+		c := &list[i]
+		c.Score = unit(pairHash(in.Rand, d.nodes[c.Slot].nameHash))
+		if c.more != 0 {
+			c.Score = 1 - math.Pow(1-c.Score, c.times()) // the chance of 1 ÷ ramp of a node
+		}
 	}
 	out.Reason = loadReason(out, d.settle(req, in, out))
 }

@@ -40,12 +40,12 @@ func (d *rayPrefixPrepared) Decide(req *Request, match *Match, loads *Loads, in 
 	if list == nil {
 		return
 	}
-	if least, most := spread(list); most-least > d.absolute {
+	if least, most := spread(list); most-least > float64(d.absolute) {
 		byTwo(list, in.Rand)
 	} else {
 		for i := range list {
 			c := &list[i]
-			c.Score, c.Group = float64(at(loads.TotalTokens, c.Slot)), 1
+			c.Score, c.Group = c.counted(at(loads.TotalTokens, c.Slot)), 1
 			if c.MatchedTokens > 0 && share(req, c) >= d.rate {
 				c.Score, c.Group = byMatch(c), 0
 			}

@@ -119,10 +119,11 @@ func nodeOf(name string, words []string) *fleet.Node {
 	gauges := map[string]*fleet.Gauge{
 		"rate": &n.PrefillTokensPerSecond, "decode": &n.DecodeTokensPerSecond, "rtt": &n.RoundTripSeconds,
 		"queued": &n.QueuedRequests, "running": &n.RunningRequests, "kv": &n.KVUse,
-		"evict": &n.EvictedTokensPerSecond, "errors": &n.ErrorShare,
+		"evict": &n.EvictedTokensPerSecond, "errors": &n.ErrorShare, "warmth": &n.Warmth, "proof": &n.Proof,
 	}
 	numbers := map[string]*int{"cap": &n.MaxInFlight, "len": &n.MaxModelLen, "block": &n.BlockTokens}
 	for key, value := range pairs(words) {
+		n.Filling = n.Filling || key == "warmth"
 		if g := gauges[key]; g != nil {
 			*g = known(num(value))
 			continue

@@ -32,7 +32,7 @@ func (d *stickyPrepared) Decide(req *Request, match *Match, loads *Loads, in *In
 	}
 	for i := range list {
 		c := &list[i]
-		c.Score = float64(c.InFlight)
+		c.Score = c.load()
 		if !match.holdsAt(c.Slot) {
 			c.Group = 1
 		}

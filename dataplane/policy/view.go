@@ -17,6 +17,7 @@ type view struct {
 	fleet        roster   // every node, for requests that name no model
 	equalClasses bool     // all capacity classes are equal, so rendezvous needs no logarithm
 	manyIslands  bool     // nodes stand in more than one island
+	ramping      bool     // the load of a node counts more than once
 }
 
 // facts are the parts of a fleet.Node that more than one policy reads, with
@@ -30,9 +31,10 @@ type facts struct {
 	engineLoad    float64 // requests running and queued as the engine says; 0 where it does not say
 	kvUse         float64 // 0 … 1
 	kvKnown       bool
+	tripKnown     bool
+	ramp          float32 // how often its load counts while any ramps, see setRamps; 1 = once
 	island        string
 	secondsOfTrip float64
-	tripKnown     bool
 }
 
 // roster lists the nodes of one model.
@@ -66,6 +68,7 @@ func newView(s *fleet.Snapshot) view {
 		v.models[i].meanOutput = min(positive(s.Models[i].MeanOutput, 0), mostCounted)
 	}
 	v.fleet = rosterOf(s, every)
+	v.setRamps(s, byFill)
 	return v
 }
 

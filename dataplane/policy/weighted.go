@@ -83,9 +83,9 @@ func (d *weightedPrepared) byScorers(req *Request, list []Candidate) {
 	}
 	queue := func(c *Candidate) float64 {
 		if engines {
-			return d.queued[c.Slot]
+			return d.queued[c.Slot] * c.times()
 		}
-		return float64(c.InFlight)
+		return c.load()
 	}
 	for i := range list {
 		longest = max(longest, queue(&list[i]))
@@ -98,6 +98,6 @@ func (d *weightedPrepared) byScorers(req *Request, list []Candidate) {
 		if f.kvKnown {
 			use = f.kvUse
 		}
-		c.Score = -(d.prefix*share(req, c) + d.queue*(1-queue(c)/max(longest, 1)) + d.kv*(1-use))
+		c.Score = -(d.prefix*share(req, c) + d.queue*(1-queue(c)/max(longest, 1)) + d.kv*c.room(1-use))
 	}
 }
