@@ -16,7 +16,7 @@ const MinUnitTokens = 16
 // behind Load. An error means that s breaks an invariant: the caller keeps the
 // snapshot in force and reports it.
 func Build(s state.State) (*fleet.Snapshot, error) {
-	snap := &fleet.Snapshot{Version: s.Version, Seed: s.Settings.Seed, Nodes: make([]*fleet.Node, len(s.Slots)), Asked: true}
+	snap := &fleet.Snapshot{Version: s.Version, Seed: s.Settings.Seed, Nodes: make([]*fleet.Node, len(s.Slots)), Asked: true, Expected: s.Expected.Any}
 	owner := make(map[*fleet.Load]string, len(s.Nodes))
 	for i, n := range s.Nodes {
 		err := check(&s, n, snap.Nodes)
@@ -96,7 +96,7 @@ func nodeOf(n *state.Node) *fleet.Node {
 		BlockTokens: n.Sample.BlockTokens, CacheTokens: n.Sample.CacheTokens,
 		PrefillTokensPerSecond: n.PrefillTokensPerSecond, DecodeTokensPerSecond: n.DecodeTokensPerSecond, OwnPrefillTokensPerSecond: n.Prefill.Gauge,
 		RoundTripSeconds: n.RoundTripSeconds, EvictedTokensPerSecond: n.EvictedTokensPerSecond,
-		ErrorShare: n.ErrorShare, Load: n.Load, HashScheme: n.Spec.HashScheme,
+		ErrorShare: n.ErrorShare, Warmth: n.Warmth, Filling: n.Filling, Proof: n.Proof, Load: n.Load, HashScheme: n.Spec.HashScheme,
 	}
 	if n.Spec.HashScheme == state.SchemePrefix {
 		out.PrefixTokens = n.Spec.PrefixTokens
@@ -114,7 +114,7 @@ func nodeOf(n *state.Node) *fleet.Node {
 }
 
 // modelsOf lists the configured models in their order, then the others that
-// nodes serve, ascending.
+// nodes serve, or that are expected to be served, ascending.
 func modelsOf(s *state.State) []fleet.Model {
 	slots := map[string][]int{}
 	blocks := map[string][]int{}
@@ -136,11 +136,16 @@ func modelsOf(s *state.State) []fleet.Model {
 		}
 	}
 	var models []fleet.Model
+	expected := func(name string) bool {
+		_, ok := slices.BinarySearch(s.Expected.Models, name)
+		return ok
+	}
 	add := func(name string, aliases []string) {
 		slices.Sort(slots[name])
 		models = append(models, fleet.Model{
 			Name: name, Aliases: slices.Clone(aliases), Slots: slots[name],
 			UnitTokens: unitOf(blocks[name]), MeanOutput: s.MeanOutput(name), Base: bases[name], Chain: chains[name],
+			Expected: expected(name) || slices.ContainsFunc(aliases, expected),
 		})
 	}
 	configured := map[string]bool{}
@@ -154,11 +159,23 @@ func modelsOf(s *state.State) []fleet.Model {
 			others = append(others, name)
 		}
 	}
+	for _, name := range s.Expected.Models {
+		if slots[name] == nil && !called(s.Settings.Models, name) {
+			others = append(others, name)
+		}
+	}
 	slices.Sort(others)
 	for _, name := range others {
 		add(name, nil)
 	}
 	return models
+}
+
+// called reports whether a configured model has that name, or that alias.
+func called(configured []state.ModelSpec, name string) bool {
+	return slices.ContainsFunc(configured, func(m state.ModelSpec) bool {
+		return m.Name == name || slices.Contains(m.Aliases, name)
+	})
 }
 
 // unitOf is the greatest common divisor of the block sizes, each gathered to

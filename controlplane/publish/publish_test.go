@@ -144,3 +144,29 @@ func BenchmarkBuild256(b *testing.B) {
 		}
 	}
 }
+
+// Models that are expected are there before a node has named them, once each.
+func TestExpected(t *testing.T) {
+	s := ready(t, 1)
+	s, _ = state.Step(s, state.ExpectSeen{NowNs: 2, Models: []string{"new", "alias", "m", "another"}, Any: true})
+	snap, err := Build(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{}
+	for i := range snap.Models {
+		m := &snap.Models[i]
+		names = append(names, m.Name)
+		if m.Expected != (m.Name != "z") || len(m.Slots) > 0 != (m.Name == "m") {
+			t.Errorf("model %+v", m)
+		}
+	}
+	if !slices.Equal(names, []string{"z", "m", "another", "new"}) || !snap.Expected {
+		t.Errorf("models %q, any %v", names, snap.Expected)
+	}
+	// Without a configuration the only one that is expected is meant by all.
+	bare, _ := state.Step(state.New(state.DefaultSettings()), state.ExpectSeen{NowNs: 1, Models: []string{"new"}})
+	if snap, err = Build(bare); err != nil || snap.ModelIndex([]byte("new")) != 0 || snap.Default != 0 || snap.Expected || !snap.Asked {
+		t.Errorf("%+v: %v", snap, err)
+	}
+}

@@ -31,6 +31,7 @@ func (t *step) loadSeen(n *Node, e LoadSeen) {
 	n.life.failures, n.life.successes = e.Failures, e.Successes
 	n.life.failuresAtClose = min(n.life.failuresAtClose, e.Failures)
 	t.countErrors(n, failed, ended)
+	t.count(n, failed > 0)
 	if ended > 0 {
 		n.life.refusals, n.life.firstEvents = 0, 0
 	}
@@ -70,11 +71,13 @@ func (t *step) trip(n *Node, consecutive int64) {
 func (t *step) closeBreaker(n *Node, reason string) {
 	t.setBreaker(n, fleet.Closed, reason)
 	t.forgive(n)
+	t.prove(n, againProof)
 }
 
 func (t *step) setBreaker(n *Node, to fleet.Breaker, reason string) {
 	t.tellBreaker(n, to, reason)
 	n.Breaker, n.life.breakerNs, n.life.trial = to, t.s.NowNs, trial{}
+	n.noProof()
 	t.publish = true
 }
 

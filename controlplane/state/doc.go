@@ -3,7 +3,8 @@
 //
 // It owns every judgement about a node: where in its life it is (joining,
 // warming, ready, draining, down), its circuit breaker, its slot and
-// generation, what it was last heard to say and whether that is still fresh.
+// generation, what it was last heard to say and whether that is still fresh, and
+// how far it has shown that it can take its full share of new work.
 //
 // It is pure: no I/O, no clock, no goroutine, no randomness. Time is a field
 // of every event. A State is a value: Step never changes its argument nor

@@ -170,15 +170,21 @@ func (t *step) recovered(n *Node) bool {
 
 // ready lets a node take requests. An engine that was away has lost its cache.
 func (t *step) ready(n *Node) {
-	if n.life.everReady && (n.Health == fleet.Warming || n.life.refused) {
-		t.clear(n)
+	reason := firstProof
+	if n.life.everReady {
+		reason = againProof
+		if n.Health == fleet.Warming || n.life.refused {
+			t.clear(n)
+		}
 	}
 	t.setHealth(n, fleet.Ready, "its health route answers")
 	n.life.everReady, n.life.refused, n.life.hung = true, false, false
 	n.life.bad, n.life.good, n.life.refusals, n.life.firstEvents = 0, 0, 0, 0
 	n.life.silentNs, n.life.silenceSaid = 0, false
 	n.life.progressNs = t.s.NowNs
+	n.life.readyGood, n.life.fill.judge, t.s.fills = n.life.successes, true, true
 	t.forgive(n)
+	t.prove(n, reason)
 	t.ask(n)
 }
 
@@ -186,7 +192,8 @@ func (t *step) down(n *Node, cause fleet.Cause, reason string) {
 	n.life.good, n.life.refused = 0, false
 	t.setHealth(n, fleet.Down, reason)
 	n.Cause = cause
-	n.Breaker, n.life.trial, t.s.fewer = fleet.Closed, trial{}, true // the state says it all
+	n.Breaker, n.life.trial, t.s.fewer, t.s.fills = fleet.Closed, trial{}, true, true // the state says it all
+	n.stopRamp()
 }
 
 // setHealth changes what the node is beneath draining.

@@ -5,7 +5,7 @@ import "slices"
 // Change is one step of a node's life.
 type Change struct {
 	AtNs   int64  // by the clock of events
-	To     string // joining, warming, ready, down, draining, "draining no longer", gone, or "breaker " and its state
+	To     string // joining, warming, ready, down, draining, "draining no longer", gone, ramping, ramped, or "breaker " and its state
 	Reason string // for people
 }
 

@@ -12,6 +12,9 @@ import (
 // was asked for by name, so it is not hidden by NodeRemoved.
 const APISource = "api"
 
+// ScalerSource is the source of the nodes that the scaler asked for.
+const ScalerSource = "scaler"
+
 // LeaseSource is the source of nodes that register themselves.
 const LeaseSource = "register"
 

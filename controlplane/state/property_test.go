@@ -91,6 +91,14 @@ func checkState(t *rapid.T, old, s State, effects []Effect, generations map[int]
 			t.Fatalf("breaker %v and cap %d on trial", n.Breaker, n.Cap())
 		case !(n.Weight >= minWeight && n.Weight <= maxWeight):
 			t.Fatalf("weight %v", n.Weight)
+		case n.Warmth.Known && !(n.Warmth.Value >= 0 && n.Warmth.Value <= 1):
+			t.Fatalf("warmth %v of %v tokens", n.Warmth, n.Cached)
+		case n.Proof.Known != n.life.proof.on || n.Proof.Known && !slices.Contains([]float64{0, 0.25, 0.5, 0.75}, n.Proof.Value):
+			t.Fatalf("proof %v, %+v", n.Proof, n.life.proof)
+		case n.Health != fleet.Ready && (n.Filling || n.Proof.Known), n.Breaker != fleet.Closed && n.Proof.Known:
+			t.Fatalf("%v ramps with its breaker %v: filling %v, proof %v", n.Health, n.Breaker, n.Filling, n.Proof)
+		case len(n.History) > maxChanges:
+			t.Fatalf("%d changes are remembered", len(n.History))
 		case !slices.IsSortedFunc(n.Models, func(a, b Served) int { return strings.Compare(a.ID, b.ID) }):
 			t.Fatalf("models of %q are not sorted", n.Spec.Name)
 		case n.SampleFresh && n.Sample.KVUse.Known && !(n.Sample.KVUse.Value >= 0 && n.Sample.KVUse.Value <= 1):
@@ -139,7 +147,7 @@ func drawEvent(t *rapid.T, now int64) Event {
 		v := rapid.SampledFrom([]float64{0, 1, 0.5, 100, -1, math.NaN(), math.Inf(1)}).Draw(t, name)
 		return fleet.Gauge{Value: v, Known: rapid.Bool().Draw(t, name+" known")}
 	}
-	switch rapid.IntRange(0, 18).Draw(t, "event") {
+	switch rapid.IntRange(0, 20).Draw(t, "event") {
 	case 0:
 		return NodesSeen{NowNs: now, Source: rapid.SampledFrom([]string{"static", "file"}).Draw(t, "source"), Specs: drawSpecs(t)}
 	case 1:
@@ -187,6 +195,12 @@ func drawEvent(t *rapid.T, now int64) Event {
 		return LoadsSaid{NowNs: now, Loads: []LoadSaid{{
 			Node: node, Incarnation: incarnation, AtNs: now - 1e8*small("said"), Queued: gauge("queued"), KVUse: gauge("kv"),
 		}}}
+	case 18, 19:
+		ev := CachesSeen{NowNs: now}
+		for _, name := range names {
+			ev.Caches = append(ev.Caches, CacheSeen{Node: name, Incarnation: incarnation, Tokens: rapid.SampledFrom([]int64{-1, 0, 3000, 20000, 100000, math.MaxInt64}).Draw(t, "cached")})
+		}
+		return ev
 	default:
 		return Tick{NowNs: now}
 	}

@@ -54,6 +54,15 @@ func (r *Rate) Samples(nowNs int64) int {
 	return max(1, int(r.variance()/r.uncertainty(nowNs)))
 }
 
+// ErrorAt is Error as it has grown since the last reading: what is not measured is
+// less certain by the minute. Unknown while nothing was measured.
+func (r *Rate) ErrorAt(nowNs int64) fleet.Gauge {
+	if !r.Known {
+		return fleet.Gauge{}
+	}
+	return fleet.Gauge{Value: math.Sqrt(r.uncertainty(nowNs)), Known: true}
+}
+
 // variance is that of one answer's logarithm.
 func (r *Rate) variance() float64 {
 	return min(max(r.spread2, rateSpreadLeast*rateSpreadLeast), rateSpreadMost*rateSpreadMost)

@@ -17,6 +17,7 @@ func (t *step) modelsSeen(n *Node, e ModelsSeen) {
 		n.life.askNextNs = t.s.NowNs + askRetryNs
 		if n.life.askFailed++; n.life.askFailed == maxAskFailed && !n.Asked {
 			n.Asked, t.publish = true, true
+			t.proofDue(n)
 			t.log(slog.LevelWarn, "node does not name its models", slog.String("node", n.Spec.Name), slog.String("error", e.Err))
 		}
 		return
@@ -40,8 +41,9 @@ func (t *step) modelsSeen(n *Node, e ModelsSeen) {
 		list = named
 	}
 	if !slices.Equal(list, n.Models) || !n.Asked {
-		n.Models, n.Asked, t.publish, t.s.rates, t.s.fewer = list, true, true, true, true
+		n.Models, n.Asked, t.publish, t.s.rates, t.s.fewer, t.s.fills = list, true, true, true, true, true
 	}
+	t.proofDue(n)
 	t.recognise(n, e.Engine)
 }
 
@@ -72,6 +74,9 @@ func (t *step) metricsSeen(n *Node, e MetricsSeen) {
 	if fell(last.GeneratedTokens, n.Sample.GeneratedTokens) || fell(last.PromptTokens, n.Sample.PromptTokens) {
 		t.log(slog.LevelWarn, "engine has restarted: its counters went back", slog.String("node", n.Spec.Name))
 		t.clear(n)
+		if n.Health == fleet.Ready && n.Breaker == fleet.Closed && !n.life.trial.on {
+			t.prove(n, "its engine has restarted; "+firstProof)
+		}
 	}
 	t.progress(n, last, gap)
 }
@@ -224,9 +229,9 @@ func gather(groups map[string][]float64, group string, r *Rate) {
 
 // usual returns the median of each group. Of an even number it is the upper one of
 // the two in the middle: between two generations of cards lies a speed that nobody
-// has.
-func usual(groups map[string][]float64) map[string]float64 {
-	out := make(map[string]float64, len(groups))
+// has, and of two caches the empty one is not what is usual.
+func usual[K comparable](groups map[K][]float64) map[K]float64 {
+	out := make(map[K]float64, len(groups))
 	for name, rates := range groups {
 		slices.Sort(rates)
 		out[name] = rates[len(rates)/2]

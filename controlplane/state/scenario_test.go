@@ -121,6 +121,7 @@ func (r *run) answer(node string, incarnation uint64, how string) state.ProbeRes
 //	models a id[:max_len[:parent]] … | models a error
 //	metrics a running=1 gen=10 … [inherited]
 //	load a req=1 fail=5 row=5 ok=0 prefill=0
+//	caches a=30000 b=0             tokens that the index holds for each
 //	said a [0.3] queued=3 kv=0.5   a said so in band, now or so long ago
 //	fail a refused|reset|server_error|first_event
 //	silence a 0.3 [others]         nothing came from a for so many seconds; of others it did
@@ -236,6 +237,14 @@ func (r *run) event(words []string, arg func(int) string) (state.Event, error) {
 		return state.LoadsSeen{NowNs: r.now, Loads: []state.LoadSeen{{
 			Node: arg(1), Requests: n("req"), PrefillTokens: n("prefill"), Failures: n("fail"), Consecutive: n("row"), Successes: n("ok"),
 		}}}, nil
+	case "caches":
+		ev := state.CachesSeen{NowNs: r.now}
+		for _, n := range r.s.Nodes {
+			if tokens, ok := v[n.Spec.Name]; ok {
+				ev.Caches = append(ev.Caches, state.CacheSeen{Node: n.Spec.Name, Tokens: int64(tokens.Value)})
+			}
+		}
+		return ev, nil
 	case "fail":
 		for c := state.Refused; c <= state.FirstEvent; c++ {
 			if c.String() == arg(2) {
@@ -370,6 +379,9 @@ func (r *run) show() {
 			i, n.Name, n.Generation, where, n.Breaker, n.CapacityClass, n.Weight, n.MaxModelLen, gauge(n.RunningRequests), queued, gauge(n.KVUse), gauge(n.ErrorShare))
 	}
 	for _, n := range r.s.Nodes {
+		if n.Filling || n.Proof.Known || n.Warmth.Known && n.Warmth.Value != 1 {
+			fmt.Fprintf(&r.trace, "%s: holds %s tokens, warmth %s, filling %v, proof %s\n", n.Spec.Name, gauge(n.Cached), gauge(n.Warmth), n.Filling, gauge(n.Proof))
+		}
 		if n.Spec.KVEvents.Configured() || n.Exact != 0 {
 			fmt.Fprintf(&r.trace, "%s: trust %v, exact %b %s\n", n.Spec.Name, n.Trust, n.Exact, n.Version)
 		}

@@ -105,6 +105,11 @@ type Node struct {
 	EvictedTokensPerSecond fleet.Gauge
 	Weight                 float64 // 1.0 = median of its model's nodes
 
+	Cached  fleet.Gauge // tokens that the index holds for all its ranks, as CachesSeen last said
+	Warmth  fleet.Gauge // that against what its like hold, 0 … 1
+	Filling bool        // it became ready with much less than its like, and ramps by its Warmth
+	Proof   fleet.Gauge // how many it has given of the good answers that it must give to count in full, 0 … 1, by steps; unknown = it must give none
+
 	Trust   []fleet.Trust // by rank; immutable, replaced whole
 	Exact   uint32        // classes of requests whose prompts are known exactly, as bits
 	Version string        // of the engine, as a proof of exactness saw it; "" = not known
@@ -130,17 +135,19 @@ type State struct {
 	NowNs    int64  // the latest time of any event
 	Version  uint64 // grows with each Publish
 	Settings Settings
-	Nodes    []*Node // ascending by name
-	Slots    []Slot  // by slot
-	Outputs  []Model // ascending by name; bounded by MaxModels
-	Pressure float64 // moving average (30 s) of the share of nodes with queued prefill
-	Gone     []Gone  // the last 64 nodes that went and have not come back, the latest last; immutable
+	Nodes    []*Node  // ascending by name
+	Slots    []Slot   // by slot
+	Outputs  []Model  // ascending by name; bounded by MaxModels
+	Pressure float64  // moving average (30 s) of the share of nodes with queued prefill
+	Expected Expected // as ExpectSeen last said; immutable
+	Gone     []Gone   // the last 64 nodes that went and have not come back, the latest last; immutable
 
 	sources     []source
 	masked      []string // names that NodeRemoved took out although a source other than APISource has them; ascending
 	incarnation uint64
 	dirty       bool  // a snapshot would show something new; published with the next Tick
 	rates       bool  // a learned rate changed since the weights were made
+	fills       bool  // what nodes hold changed since their warmth was set
 	fewer       bool  // a node went out since it was last looked whether too many are
 	shortNs     int64 // when a probe last could not be sent, for want of something of this host's own; 0 = not of late
 	pressedNs   int64

@@ -25,9 +25,12 @@ type life struct {
 
 	failures, successes int64 // as LoadSeen last said
 	failuresAtClose     int64 // older failures do not count for the breaker
+	readyGood           int64 // successes when it became ready
 	breakerNs           int64 // when Breaker last changed
 	panicSaid           bool
 	trial               trial
+	proof               proof
+	fill                fill
 	tails               [tails]tail
 
 	heardNs     int64 // when something came from it last, as far as events say
@@ -83,8 +86,12 @@ func Step(s State, ev Event) (State, []Effect) {
 		t.loadsSeen(e)
 	case LoadsSaid:
 		t.loadsSaid(e)
+	case CachesSeen:
+		t.cachesSeen(e)
 	case OutputSeen:
 		t.outputSeen(e)
+	case ExpectSeen:
+		t.expectSeen(e)
 	case Tick:
 		t.tick()
 	default:

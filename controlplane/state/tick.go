@@ -21,6 +21,9 @@ func (t *step) tick() {
 	if t.s.rates {
 		t.weigh()
 	}
+	if t.s.fills {
+		t.warm()
+	}
 	t.askedAgain()
 	t.press()
 	if t.s.dirty {

@@ -66,6 +66,7 @@ func (t *step) clear(n *Node) {
 	n.Prefill.doubt()
 	n.Decode.doubt()
 	t.s.rates = true
+	t.void(n)
 	for r := range n.Ranks {
 		if n.Trust[r] == fleet.TrustNone {
 			t.do(ClearSlot{Slot: n.Slot + r, Generation: n.Generation})
