@@ -211,6 +211,8 @@ const (
 	fitFade  = 3600.0 // seconds in which a reading's weight falls to 1/e
 	fitPrior = 4.0    // readings that the shape known beforehand is worth, at both its ends
 	fitSpan  = 64.0   // where its far end lies
+	// fitBehind is the prefill, in seconds, that may wait at a node whose reading counts.
+	fitBehind = 2.0
 )
 
 // fade lets what is known count less.

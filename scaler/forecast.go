@@ -12,9 +12,11 @@ const (
 	wanderPerSecond = 0.002 * 0.002 // variance
 	slopePerSecond  = 2e-6 * 2e-6 * 60
 	slopeDamping    = 600.0 // seconds after which a slope is believed to have ended, by e
-	leapAt          = 3.5   // standard errors that are a leap and no noise …
-	leapAfter       = 2     // … if so many in a row are, on one side
+	usualSeconds    = 1800.0
+	leapAt          = 3.5 // standard errors that are a leap and no noise …
+	leapAfter       = 2   // … if so many in a row are, on one side
 
+	clearly    = 0.85 // a forecast is taken before another one if its errors are less than so many times as large
 	errorPace  = 0.02 // of how far forecasts were off
 	errorStart = 0.1  // relative, before any was seen
 )
@@ -24,12 +26,13 @@ type predictor int
 
 const (
 	stays     predictor = iota // the load stays as it is
+	settles                    // it goes back to what it was in the last half hour
 	goesOn                     // it goes on with its slope, which ends by and by
 	yesterday                  // it changes as it did a day ago
 	predictors
 )
 
-var predictorNames = [...]string{"as it is", "by its slope", "as a day ago"}
+var predictorNames = [...]string{"as it is", "as usual", "by its slope", "as a day ago"}
 
 // promise is a forecast that waits for its time.
 type promise struct {
@@ -44,7 +47,9 @@ type forecast struct {
 	level, slope  float64 // of the logarithm; slope per second
 	pll, pls, pss float64 // their covariance
 	strikes       int
-	seenNs        int64 // 0 = nothing was seen
+	usual         float64 // of the logarithm: mean of the last usualSeconds, …
+	usualFor      float64 // … or of so many, until there are as many
+	seenNs        int64   // 0 = nothing was seen
 	count, work   float64
 	countNs       int64 // that count and work have been gathered for
 
@@ -90,6 +95,7 @@ func (f *forecast) see(nowNs int64, seconds, requests, load, work, spread float6
 func (f *forecast) filter(nowNs int64, x, noise float64) {
 	if f.seenNs == 0 {
 		f.level, f.slope, f.pll, f.pls, f.pss, f.seenNs = x, 0, noise, 0, 1e-8, nowNs
+		f.usual, f.usualFor = x, 0
 		return
 	}
 	dt := float64(nowNs-f.seenNs) / 1e9
@@ -104,7 +110,10 @@ func (f *forecast) filter(nowNs int64, x, noise float64) {
 	if f.leaps(off, math.Sqrt(f.pll+noise)) {
 		f.pll += off * off // the level is anywhere; the slope says nothing of a leap
 		f.pls, f.slope = 0, 0
+		f.usual, f.usualFor = x, 0
 	}
+	f.usualFor += dt
+	f.usual += (x - f.usual) * min(1, dt/min(f.usualFor, usualSeconds))
 	total := f.pll + noise
 	gl, gs := f.pll/total, f.pls/total
 	f.level += gl * off
@@ -167,6 +176,8 @@ func (f *forecast) bin(number int64) (log float64, ok bool) {
 // NaN if it can say nothing.
 func (f *forecast) by(p predictor, ahead float64) float64 {
 	switch p {
+	case settles:
+		return f.usual
 	case goesOn:
 		return f.level + f.slope*slopeDamping*-math.Expm1(-ahead/slopeDamping)
 	case yesterday:
@@ -227,9 +238,9 @@ func (f *forecast) exceeded(by float64) {
 // best is the predictor that was off least.
 func (f *forecast) best() predictor {
 	best, least := stays, f.off[stays]
-	for p := goesOn; p < predictors; p++ {
+	for p := settles; p < predictors; p++ {
 		// One that has not shown itself yet, or cannot speak now, is not taken.
-		if f.seen[p] >= 10 && f.off[p] < least*.95 && !math.IsNaN(f.by(p, 0)) {
+		if f.seen[p] >= 10 && f.off[p] < least*clearly && !math.IsNaN(f.by(p, 0)) {
 			best, least = p, f.off[p]
 		}
 	}
@@ -240,7 +251,7 @@ func (f *forecast) best() predictor {
 // seconds a second, and how it was found.
 func (f *forecast) most(ahead float64) (load float64, by predictor) {
 	by = f.best()
-	log := f.level
+	log := math.Inf(-1)
 	for i := range 5 {
 		if at := f.by(by, ahead*float64(i)/4); at > log {
 			log = at

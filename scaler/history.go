@@ -9,9 +9,9 @@ const (
 	mostWants    = 256   // remembered answers to how many nodes are wanted
 	demandFade   = 300.0 // seconds in which what was learned of requests fades by e
 	regretFade   = 6 * 3600.0
-	regretWithin = int64(1800e9) // nodes asked for so soon after others were given back are regretted
-	regretMost   = 0.3
-	regretFirst  = 0.04
+	regretWithin = int64(3600e9) // nodes asked for so soon after others were given back are regretted
+	regretMost   = 0.4
+	regretFirst  = 0.08
 
 	// How the prediction is held to what is seen: by how much more, or less, work
 	// requests turn out to be than was computed.
@@ -78,6 +78,7 @@ func (h *History) learn(s *Signals, c *Config) {
 		elapsed = max(0, float64(s.NowNs-h.nowNs)/1e9)
 	}
 	h.nowNs = s.NowNs
+	h.regret *= math.Exp(-elapsed / regretFade)
 	t := &s.Traffic
 	h.learnNodes(s, elapsed)
 	if t.SpanSeconds <= 0 {
@@ -211,7 +212,9 @@ func (h *History) learnNodes(s *Signals, elapsed float64) {
 			continue
 		}
 		h.most = max(h.most, n.MostRunning.Or(n.Running.Value))
-		if rate := n.DecodeTokensPerSecond; rate.Known && rate.Value > 0 && n.Running.Value >= 1 {
+		// One that cannot keep up does little but prefill.
+		behind := n.BacklogSeconds.Or(0) > fitBehind
+		if rate := n.DecodeTokensPerSecond; !behind && rate.Known && rate.Value > 0 && n.Running.Value >= 1 {
 			h.fit.add(n.Running.Value, (1-share)/rate.Value*orOne(n.Weight))
 		}
 	}
@@ -290,7 +293,7 @@ func (h *History) moved(nowNs int64, up bool) {
 		return
 	}
 	if h.downNs != 0 && h.downNs > h.upNs && nowNs-h.downNs < regretWithin {
-		h.regret = min(regretMost, max(regretFirst, h.regret*1.5))
+		h.regret = min(regretMost, max(regretFirst, h.regret*2))
 	}
 	h.upNs = nowNs
 }

@@ -120,7 +120,8 @@ func (p *plan) freeze() {
 // back: with a margin, so that nodes do not come and go with each gust.
 func (p *plan) wanted() (up, down int, reason string) {
 	up, reason = p.c.Min, "minimum"
-	if p.s.Held > 0 || p.h.idleNs == 0 {
+	here := len(p.ready)+len(p.starting) > 0
+	if p.s.Held > 0 || p.h.idleNs == 0 || here && !p.idle() {
 		up, reason = max(1, p.c.Min), "first"
 	}
 	down = up
@@ -206,7 +207,10 @@ func (p *plan) recovering() (nodes int, ok bool) {
 	load := p.h.forecast.now() * math.Exp(p.h.skew)
 	then := backlog + max(0, load-p.serving)*p.arrival()
 	off := load + then/max(p.c.RecoverySeconds*recoveryShare, 1)
-	fresh := p.serving + float64(p.need(&v, p.h.forecast.now()))
+	// Their caches are empty, so that every prompt is computed whole there.
+	cold := p.h.demand
+	cold.uncached = max(cold.uncached, cold.prompt)
+	fresh := p.serving + float64(p.need(&v, p.h.forecast.now()*v.work(&cold)/v.work(&p.h.demand)))
 	return int(math.Ceil(min(off, fresh))), true
 }
 

@@ -129,9 +129,16 @@ func joined(nodes map[string]Node, n *Node) Node {
 		was.BacklogSeconds = Known(was.BacklogSeconds.Or(0) + n.BacklogSeconds.Value)
 	}
 	for _, g := range []struct{ to, from *Gauge }{
-		{&was.Queued, &n.Queued}, {&was.Running, &n.Running}, {&was.MostRunning, &n.MostRunning}, {&was.KVUse, &n.KVUse},
-		{&was.Evicted, &n.Evicted}, {&was.CacheTokens, &n.CacheTokens}, {&was.Fill, &n.Fill}, {&was.Busy, &n.Busy},
-		{&was.PrefillTokensPerSecond, &n.PrefillTokensPerSecond}, {&was.DecodeTokensPerSecond, &n.DecodeTokensPerSecond},
+		{&was.Queued, &n.Queued},
+		{&was.Running, &n.Running},
+		{&was.MostRunning, &n.MostRunning},
+		{&was.KVUse, &n.KVUse},
+		{&was.Evicted, &n.Evicted},
+		{&was.CacheTokens, &n.CacheTokens},
+		{&was.Fill, &n.Fill},
+		{&was.Busy, &n.Busy},
+		{&was.PrefillTokensPerSecond, &n.PrefillTokensPerSecond},
+		{&was.DecodeTokensPerSecond, &n.DecodeTokensPerSecond},
 	} {
 		if !g.to.Known {
 			*g.to = *g.from
