@@ -104,6 +104,7 @@ type Timeouts struct {
 	Head         time.Duration // a client's request head
 	FirstEvent   AutoDuration
 	IdleStream   time.Duration
+	Hold         time.Duration // a request that waits for a node
 	Identify     time.Duration // a prompt's tokens, by a worker
 	Request      time.Duration
 	IdleClient   time.Duration
@@ -123,6 +124,8 @@ type Limits struct {
 	BodyBytes          int64
 	RoutingWindowBytes int64
 	RetryBodyBytes     int64
+	HoldRequests       int   // that wait for a node
+	HoldBytes          int64 // of theirs; 0 = a part of MemoryBytes
 	MemoryBytes        int64 // 0 = half of what there is
 }
 
@@ -211,9 +214,10 @@ func (s ShedShare) String() string {
 
 // Discovery says where nodes come from beside the file.
 type Discovery struct {
-	File     string // "" = none
-	DNS      []DNSName
-	Register Register
+	File       string // "" = none
+	DNS        []DNSName
+	Register   Register
+	Kubernetes Kubernetes
 }
 
 // DNSName is a name whose records are nodes.
@@ -232,17 +236,28 @@ type DNSName struct {
 	MaxInFlight int
 }
 
+// Kubernetes finds nodes by the EndpointSlices of a service; without one it does not.
+type Kubernetes struct {
+	Kubeconfig string // "" = the cluster that this runs in
+	Context    string
+	Namespace  string
+	Service    string
+	Selector   string // of slices, in place of Service
+	Port       string // number, or name in the slices; "" = the one that they have
+	// What all its nodes have.
+	Models      []string
+	Engine      string
+	Island      string
+	Region      string
+	Weight      float64
+	MaxInFlight int
+}
+
 // Register lets nodes register themselves.
 type Register struct {
 	Enabled bool
 	Token   string // opens registration and nothing else
 	Lease   time.Duration
-}
-
-// Scaler asks for nodes and gives them back.
-type Scaler struct {
-	Enabled  bool
-	Interval time.Duration
 }
 
 // Decisions is the record of routing decisions.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 )
 
 // PolicyCheck checks a policy's name and parameters. It may join several
@@ -34,6 +36,12 @@ func WithPolicyCheck(check PolicyCheck) Option { return func(o *options) { o.che
 
 // Environ is the process's environment, for Load.
 func Environ() []string { return os.Environ() }
+
+// EnvironOfNodes is the environment of programs that are not this one: without what
+// overrides keys, for there are secrets among them.
+func EnvironOfNodes() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, envPrefix) })
+}
 
 // RuntimeDir is the folder for what lives as long as its user's session or the
 // host, "" if nobody names one (XDG Base Directory Specification).

@@ -12,6 +12,9 @@ const envPrefix = "WARMPATH_"
 // notKeys are variables of ours that override no key.
 var notKeys = []string{
 	"WARMPATH_CONFIG", // the file's path, for the command line
+	// Marks of nodes that the scaler started (package scaler/actuate/process): a node may
+	// run this program.
+	"WARMPATH_FLEET", "WARMPATH_NODE", "WARMPATH_PORT", "WARMPATH_INSTANCE",
 }
 
 // VariableOf is the name of the variable that overrides key.

@@ -126,6 +126,7 @@ func servingKeys(c *Config) []entry {
 			dur("head", "10s", "a client's request head", &t.Head, 100*time.Millisecond, 10*time.Minute, true),
 			leaf("first_event", "auto", "auto = max(20 s, 3 × predicted)", &t.FirstEvent, autoDuration(100*time.Millisecond, maxDuration), showAuto),
 			dur("idle_stream", "300s", "silence inside an answer", &t.IdleStream, time.Second, maxDuration, true),
+			dur("hold", "600s", "a request that waits for a node the scaler is asking for", &t.Hold, time.Second, maxDuration, false),
 			dur("identify", "500ms", "a worker with a prompt's tokens; then its text counts", &t.Identify, time.Millisecond, time.Minute, false),
 			dur("request", "1800s", "a whole request", &t.Request, time.Second, maxDuration, true),
 			dur("idle_client", "75s", "a client connection between requests", &t.IdleClient, time.Second, maxDuration, true),
@@ -141,6 +142,8 @@ func servingKeys(c *Config) []entry {
 			leaf("body_bytes", "256MiB", "", &l.BodyBytes, size(1024, 1<<40), showSize),
 			leaf("routing_window", "1MiB", "a larger body may be decided on its first part", &l.RoutingWindowBytes, size(1024, 1<<40), showSize),
 			leaf("retry_body_bytes", "4MiB", "a larger body is not kept for a retry", &l.RetryBodyBytes, size(0, 1<<40), showSize),
+			leaf("hold_requests", "1000", "that wait for a node the scaler is asking for; 0 = none may", &l.HoldRequests, integer(0, 1000000), showInt[int]),
+			leaf("hold_bytes", "0", "of theirs; 0 = a quarter of memory, or 256MiB", &l.HoldBytes, size(0, maxBytes), showSize),
 			leaf("memory", "0", "of bodies and answers held, over all connections; 0 = half of what the host or the control group has", &l.MemoryBytes, size(0, maxBytes), showSize)),
 		group("retry", "",
 			leaf("retries", "2", "tries after the first", &c.Retry.Retries, integer(0, 10), showInt[int]),
@@ -196,18 +199,12 @@ func laterKeys(c *Config) []entry {
 		group("discovery", "where nodes come from beside this file",
 			leaf("file", `""`, "of nodes: as here, read again when it changes", &c.Discovery.File, text("/etc/warmpath/nodes.yaml"), quote).atRestart(),
 			dnsNames(&c.Discovery),
-			entry{key: "kubernetes", extra: nothing("discovery by Kubernetes")},
+			kubernetesKeys(&c.Discovery.Kubernetes),
 			group("register", "nodes that register themselves on the admin side, as warmpath agent does",
 				leaf("enabled", "false", "", &c.Discovery.Register.Enabled, boolean, showBool).atRestart(),
 				leaf("token", `""`, "they send it as Authorization: Bearer; it opens nothing else", &c.Discovery.Register.Token, token68, quote).atRestart().hidden(),
 				leaf("lease", "30s", "a node that does not renew within it leaves", &c.Discovery.Register.Lease, duration(time.Second, maxDuration, false), showDuration).atRestart())),
-		{
-			key: "scaler", extra: nothing("the scaler"),
-			children: []entry{
-				leaf("enabled", "false", "", &c.Scaler.Enabled, boolean, showBool),
-				leaf("interval", "10s", "", &c.Scaler.Interval, duration(time.Second, time.Hour, false), showDuration),
-			},
-		},
+		scalerKeys(&c.Scaler),
 	}
 }
 

@@ -49,6 +49,24 @@ func dnsKeys(n *DNSName) []entry {
 	return keys
 }
 
+func kubernetesKeys(k *Kubernetes) entry {
+	e := group("kubernetes", "the EndpointSlices of a service",
+		leaf("kubeconfig", `""`, "empty = the cluster that this runs in", &k.Kubeconfig, text("/etc/warmpath/kubeconfig"), quote),
+		leaf("context", `""`, "", &k.Context, text("prod"), quote),
+		leaf("namespace", `""`, "empty = the kubeconfig's, or the pod's own", &k.Namespace, text("inference"), quote),
+		leaf("service", `""`, "whose endpoints are nodes; empty = none", &k.Service, text("vllm"), quote),
+		leaf("selector", `""`, "labels of the slices, in place of service", &k.Selector, text("app=vllm"), quote),
+		leaf("port", `""`, "number, or name in the slices; empty = the one that they have", &k.Port, portText, quote),
+		texts("models", "empty = asked from the engines", &k.Models, inList(state.CheckModel), asIs),
+		leaf("engine", "auto", "as of nodes", &k.Engine, choice(engine.Names()...), plain),
+		leaf("island", `""`, "", &k.Island, label, quote),
+		leaf("region", `""`, "", &k.Region, label, quote),
+		leaf("weight", "1.0", "capacity class", &k.Weight, number(state.MinCapacityClass, state.MaxCapacityClass), showNumber),
+		leaf("max_in_flight", "0", "requests at once at each; 0 = no cap", &k.MaxInFlight, integer(0, state.MostInFlight), showInt[int]))
+	restartAll(e.children)
+	return e
+}
+
 // dnsServer is the host and port of a server, or nothing.
 func dnsServer(v item) (string, complaint) {
 	s, c := textLike(v, "10.0.0.2:53")
@@ -84,6 +102,9 @@ func (d *decoder) discovering() {
 	case reg.Token != "" && reg.Token == d.config.Admin.Token:
 		key, at := d.at("discovery.register.token")
 		d.refuse(key, at, "(hidden)", complaint{"it is admin.token, which opens everything", "use another one"})
+	}
+	if k := &d.config.Discovery.Kubernetes; k.Service != "" && k.Selector != "" {
+		d.contradiction("discovery.kubernetes.service", "discovery.kubernetes.selector", "both say which slices are followed", "keep one of the two")
 	}
 	if len(names) > maxDNSNames {
 		d.refuse("discovery.dns", d.places["discovery.dns"], strconv.Itoa(len(names)), complaint{"too many names", fmt.Sprintf("use at most %d", maxDNSNames)})

@@ -24,6 +24,7 @@ func (d *decoder) together(check PolicyCheck) {
 	d.hedging()
 	d.guarding()
 	d.treating()
+	d.scaling()
 }
 
 // exactness refuses halves of what only works whole.

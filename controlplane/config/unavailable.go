@@ -5,11 +5,9 @@ package config
 // arrives takes its lines out of this table and of unavailableValues; nothing
 // else changes.
 var unavailable = map[string]string{
-	"site.region":     "choice by distance",
-	"index.sweep":     "a sweep interval (entries age continuously)",
-	"keys_file":       "API keys",
-	"scaler.enabled":  "the scaler",
-	"scaler.interval": "the scaler",
+	"site.region": "choice by distance",
+	"index.sweep": "a sweep interval (entries age continuously)",
+	"keys_file":   "API keys",
 }
 
 // unavailableValues is the same for single values of a key.
