@@ -68,6 +68,8 @@ type ControlPlane struct {
 	static  *discover.Static
 	api     *discover.API
 	leases  *discover.Leases
+	owned   *discover.Owned
+	scaling *scaling // nil if there is no scaler
 	sources sources
 	poller  *engine.Poller
 	indexer *indexer.Indexer
@@ -121,6 +123,7 @@ func Start(opt Options) (*ControlPlane, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.ctx, c.cancel, c.done = ctx, cancel, ctx.Done()
 	c.api, c.leases = discover.NewAPI(allowed), discover.NewLeases(opt.Config.Discovery.Register.Lease, allowed)
+	c.owned = discover.NewOwned()
 	c.sources.all, c.sources.now = c.newSources(opt.Config), map[string]SourceStatus{}
 	c.poller = engine.NewPoller(engine.NewProber(), engine.PollerConfig{Deliver: c.polled})
 	c.indexer = indexer.New(indexer.Options{
@@ -158,6 +161,10 @@ func Start(opt Options) (*ControlPlane, error) {
 	for _, source := range c.sources.all {
 		c.wait.Go(func() { c.follow(ctx, source) })
 	}
+	if opt.Config.Scaler.Enabled {
+		c.scaling = newScaling(c)
+		c.scaling.start(ctx)
+	}
 	if opt.Dataplane != nil {
 		c.Attach(opt.Dataplane)
 	}
@@ -172,6 +179,9 @@ func (c *ControlPlane) Stop() {
 	c.poller.Stop()
 	c.wait.Wait()
 	c.streams.wait.Wait()
+	if c.scaling != nil {
+		c.scaling.close() // last: what was under way has ended
+	}
 }
 
 func (c *ControlPlane) stopReports() {
@@ -333,7 +343,7 @@ func (c *ControlPlane) tick(ctx context.Context) {
 	ticks := time.NewTicker(tickEvery)
 	defer ticks.Stop()
 	lastLearned := time.Now()
-	for {
+	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -341,6 +351,9 @@ func (c *ControlPlane) tick(ctx context.Context) {
 		}
 		c.reportLoads()
 		c.streams.report()
+		if n%cachesEvery == 0 {
+			c.reportCaches()
+		}
 		if data := c.data.Load(); data != nil && time.Since(lastLearned) >= learnEvery {
 			lastLearned, c.opt.Dataplane = time.Now(), data
 			c.reportLearned()

@@ -1,10 +1,14 @@
 package controlplane
 
 import (
+	"sync"
+	"time"
+
 	"warmpath/controlplane/state"
 	"warmpath/dataplane"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/tally"
+	"warmpath/scaler"
 )
 
 // learner remembers what was reported last, since the data plane counts and
@@ -14,6 +18,45 @@ type learner struct {
 	loads    map[*fleet.Load]loadSeen
 	outputs  map[string]dataplane.OutputTally
 	latencyN int
+	decoding recentDecode
+}
+
+// recentDecode is how fast the latest answers of each node came, for the scaler: it
+// wants the rate of now, beside how many requests ran, and not the learned one.
+type recentDecode struct {
+	mu     sync.Mutex
+	byNode map[string]decodeSeen // guarded by mu; of nodes that are there
+}
+
+type decodeSeen struct {
+	perSecond fleet.Gauge
+	at        time.Time
+}
+
+// decodeFresh is how long such a rate stands.
+const decodeFresh = 5 * time.Second
+
+// note replaces what is known.
+func (r *recentDecode) note(next map[string]decodeSeen) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, seen := range r.byNode {
+		if _, ok := next[name]; ok && !next[name].perSecond.Known {
+			next[name] = seen
+		}
+	}
+	r.byNode = next
+}
+
+// decode is the rate of a node's latest answers. Any goroutine may call it.
+func (l *learner) decode(n *state.Node) scaler.Gauge {
+	l.decoding.mu.Lock()
+	defer l.decoding.mu.Unlock()
+	seen := l.decoding.byNode[n.Spec.Name]
+	if !seen.perSecond.Known || time.Since(seen.at) > decodeFresh {
+		return scaler.Gauge{}
+	}
+	return gauge(seen.perSecond)
 }
 
 type nodeSeen struct {
@@ -104,20 +147,21 @@ func (c *ControlPlane) reportLearned() {
 	l := &c.learned
 	l.latencyN++
 	latency := l.latencyN%latencyEvery == 0
-	seen := make(map[string]nodeSeen, len(totals.Nodes))
+	seen, decoding := make(map[string]nodeSeen, len(totals.Nodes)), map[string]decodeSeen{}
 	for _, n := range c.State().Nodes {
 		t := totals.Nodes[n.Spec.Name]
 		if t == nil {
 			continue
 		}
 		was := l.nodes[n.Spec.Name].before(t)
-		c.reportRate(n, t, &was)
+		decoding[n.Spec.Name] = decodeSeen{c.reportRate(n, t, &was), time.Now()}
 		if latency {
 			c.reportLatency(n, t, &was)
 		}
 		seen[n.Spec.Name] = was
 	}
 	l.nodes = seen
+	l.decoding.note(decoding)
 	for model, t := range totals.Output {
 		was := l.outputs[model]
 		if answers := t.Answers - was.Answers; answers > 0 {
@@ -137,14 +181,16 @@ func (s nodeSeen) before(t *dataplane.NodeTally) nodeSeen {
 	return s
 }
 
-// reportRate sends what the node's latest answers say of its speed.
-func (c *ControlPlane) reportRate(n *state.Node, t *dataplane.NodeTally, was *nodeSeen) {
+// reportRate sends what the node's latest answers say of its speed, and returns its
+// decode rate.
+func (c *ControlPlane) reportRate(n *state.Node, t *dataplane.NodeTally, was *nodeSeen) fleet.Gauge {
 	e := state.RateSeen{NowNs: c.NowNs(), Node: n.Spec.Name, Incarnation: n.Incarnation}
 	e.PrefillTokensPerSecond, e.PrefillSamples, was.prefill = work{t.PrefillTokens, t.PrefillSeconds, t.Prefills}.since(was.prefill, prefillTokensMin)
 	e.DecodeTokensPerSecond, e.DecodeSamples, was.decode = work{t.DecodeTokens, t.DecodeSeconds, t.Decodes}.since(was.decode, decodeTokensMin)
 	if e.PrefillTokensPerSecond.Known || e.DecodeTokensPerSecond.Known {
 		c.Send(e)
 	}
+	return e.DecodeTokensPerSecond
 }
 
 func (c *ControlPlane) reportLatency(n *state.Node, t *dataplane.NodeTally, was *nodeSeen) {

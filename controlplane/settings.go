@@ -67,10 +67,14 @@ func DataplaneSettings(c *config.Config) (*dataplane.Settings, error) {
 		ConnectNs: int64(c.Timeouts.Connect), HeadNs: int64(c.Timeouts.Head), FirstEventNs: int64(c.Timeouts.FirstEvent.Value),
 		FirstAuto: c.Timeouts.FirstEvent.Auto, IdleStreamNs: int64(c.Timeouts.IdleStream), RequestNs: int64(c.Timeouts.Request),
 		IdentifyNs:   int64(c.Timeouts.Identify),
+		HoldRequests: c.Limits.HoldRequests, HoldBytes: c.Limits.HoldBytes, HoldNs: int64(c.Timeouts.Hold),
 		IdleClientNs: int64(c.Timeouts.IdleClient), IdleNodeNs: int64(c.Timeouts.IdleNode),
 		SpeculativeNs: int64(c.Index.SpeculativeTTL),
 		Retries:       c.Retry.Retries, RetryBudget: c.Retry.Budget, HoldHead: c.Retry.HoldStreamHead, TrustedSource: c.TrustedProxies,
 		HedgeNs: int64(c.Retry.Hedge.Value), HedgeAuto: c.Retry.Hedge.Auto,
+	}
+	if s.HoldRequests == 0 {
+		s.HoldRequests = -1 // none
 	}
 	if s.FirstAuto {
 		s.FirstEventNs = firstEventFloorNs

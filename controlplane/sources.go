@@ -9,6 +9,7 @@ import (
 
 	"warmpath/controlplane/config"
 	"warmpath/controlplane/discover"
+	"warmpath/controlplane/discover/kube"
 	"warmpath/controlplane/state"
 )
 
@@ -42,7 +43,7 @@ const sourceAgain = 10 * time.Second
 func (s *sources) looks(name string) bool {
 	return slices.ContainsFunc(s.all, func(s discover.Source) bool {
 		switch s.(type) {
-		case *discover.File, *discover.DNS:
+		case *discover.File, *discover.DNS, *discover.Owned, *kube.Source:
 			return s.Name() == name
 		}
 		return false
@@ -70,13 +71,31 @@ func (c *ControlPlane) introduceSources() {
 
 func (c *ControlPlane) newSources(cfg *config.Config) []discover.Source {
 	all := []discover.Source{c.static, c.api, c.leases}
+	if cfg.Scaler.Enabled {
+		all = append(all, c.owned)
+	}
 	if path := cfg.Discovery.File; path != "" {
 		all = append(all, discover.NewFile(path, readNodes))
 	}
 	for i := range cfg.Discovery.DNS {
 		all = append(all, discover.NewDNS(dnsOptions(&cfg.Discovery.DNS[i])))
 	}
+	if k := &cfg.Discovery.Kubernetes; k.Service != "" || k.Selector != "" {
+		source, err := kube.New(kubeOptions(k))
+		if err != nil {
+			c.opt.Log.Error("no nodes come from Kubernetes", "err", err)
+		} else {
+			all = append(all, source)
+		}
+	}
 	return all
+}
+
+func kubeOptions(k *config.Kubernetes) kube.Options {
+	return kube.Options{
+		Kubeconfig: k.Kubeconfig, Context: k.Context, Namespace: k.Namespace, Service: k.Service, Selector: k.Selector, Port: k.Port,
+		Node: state.Spec{Models: k.Models, Engine: k.Engine, Island: k.Island, Region: k.Region, Weight: k.Weight, MaxInFlight: k.MaxInFlight},
+	}
 }
 
 func readNodes(name string, data []byte) ([]state.Spec, error) {

@@ -213,6 +213,8 @@ const (
 	fitSpan  = 64.0   // where its far end lies
 	// fitBehind is the prefill, in seconds, that may wait at a node whose reading counts.
 	fitBehind = 2.0
+	// What lies beyond these is no engine's decode step, in seconds and requests.
+	fitStepLeast, fitStepMost, fitRunningMost = 1e-5, 10.0, 1e5
 )
 
 // fade lets what is known count less.

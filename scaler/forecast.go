@@ -84,6 +84,10 @@ func (f *forecast) see(nowNs int64, seconds, requests, load, work, spread float6
 	}
 	// Nothing at all is not minus infinity: less than half a request came.
 	x := math.Log(max(f.work, work/2) / span)
+	if math.IsNaN(x) || math.IsInf(x, 0) { // readings that cannot be teach nothing
+		f.count, f.work, f.countNs = 0, 0, 0
+		return
+	}
 	noise := (1 + spread) / max(.5, f.count)
 	f.judge(nowNs, x)
 	f.filter(nowNs, x, noise)

@@ -215,7 +215,9 @@ func (h *History) learnNodes(s *Signals, elapsed float64) {
 		// One that cannot keep up does little but prefill.
 		behind := n.BacklogSeconds.Or(0) > fitBehind
 		if rate := n.DecodeTokensPerSecond; !behind && rate.Known && rate.Value > 0 && n.Running.Value >= 1 {
-			h.fit.add(n.Running.Value, (1-share)/rate.Value*orOne(n.Weight))
+			if step := (1 - share) / rate.Value * orOne(n.Weight); step >= fitStepLeast && step <= fitStepMost && n.Running.Value <= fitRunningMost {
+				h.fit.add(n.Running.Value, step)
+			}
 		}
 	}
 }

@@ -91,6 +91,9 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("DELETE /api/nodes/{name}", s.removeNode)
 	mux.HandleFunc("POST /api/nodes/{name}/drain", s.drain)
 	mux.HandleFunc("POST /api/nodes/{name}/undrain", s.undrain)
+	mux.HandleFunc("GET /api/scaler", s.scaler)
+	mux.HandleFunc("GET /api/scaler/reading", s.scalerReading)
+	mux.HandleFunc("POST "+callbackPath+"{offer}", s.scalerCallback)
 	mux.HandleFunc("GET /api/decisions", s.listDecisions)
 	mux.HandleFunc("GET /api/decisions/{id}", s.decision)
 	mux.HandleFunc("POST /api/explain", s.explain)
@@ -127,7 +130,7 @@ func (s *Server) authorized(next http.Handler) http.Handler {
 		switch {
 		case s.opt.RegisterToken != "" && bears(r, s.opt.RegisterToken):
 			leases.ServeHTTP(w, r)
-		case s.opt.Token == "", r.URL.Path == "/healthz", bears(r, s.opt.Token):
+		case s.opt.Token == "", r.URL.Path == "/healthz", isCallback(r), bears(r, s.opt.Token):
 			open.ServeHTTP(w, r)
 		default:
 			w.Header().Set("WWW-Authenticate", "Bearer")

@@ -365,7 +365,7 @@ func TestCrossOrigin(t *testing.T) {
 
 func TestRoutes(t *testing.T) {
 	s := serve(t, "", "nodes: []\n")
-	for _, path := range []string{"/nowhere", "/api/", "/api/reload", "/api/scaler"} {
+	for _, path := range []string{"/nowhere", "/api/", "/api/reload"} {
 		s.refused("GET", path, "", 404, "not_found", path)
 	}
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=1"} {

@@ -30,7 +30,9 @@ type DecisionView struct {
 	Considered   int             `json:"considered"`
 	PassedOver   []PassedView    `json:"passed_over"`
 	Tries        []TryView       `json:"tries"`
-	Outcome      *OutcomeView    `json:"outcome"` // null while the request is under way, or was only explained
+	Hold         string          `json:"hold,omitempty"`         // what became of its wait for a node; absent if it did not wait
+	HeldSeconds  *float64        `json:"held_seconds,omitempty"` // how long that took, until now if it still waits
+	Outcome      *OutcomeView    `json:"outcome"`                // null while the request is under way, or was only explained
 }
 
 // CandidateView is a node that could be sent to, best first.
@@ -86,6 +88,9 @@ func viewOf(r *dataplane.Record) DecisionView {
 	for _, t := range r.Tries {
 		v.Tries = append(v.Tries, TryView{t.Node, t.Class.String()})
 	}
+	if r.Hold != dataplane.HoldNone {
+		v.Hold, v.HeldSeconds = r.Hold.String(), &r.HeldSeconds
+	}
 	if r.Ended {
 		v.Outcome = outcomeOf(r)
 	}
@@ -107,10 +112,10 @@ func outcomeOf(r *dataplane.Record) *OutcomeView {
 	return o
 }
 
-// inWords says why the node was chosen.
+// inWords says why the node was chosen, or why none was.
 func inWords(v *DecisionView) string {
 	if v.Node == "" {
-		return "no node could take it"
+		return "no node could take it" + holdInWords(v)
 	}
 	matched := 0
 	for _, c := range v.Candidates {
@@ -131,6 +136,7 @@ func inWords(v *DecisionView) string {
 		"only":     fmt.Sprintf("%s was the only one that could take it", v.Node),
 		"retry":    fmt.Sprintf("%s was next after a failure", v.Node),
 	}[v.Reason]
+	what += holdInWords(v)
 	for _, p := range v.PassedOver {
 		what += fmt.Sprintf("; %s holds %d tokens but is out: %s", p.Node, p.MatchedTokens, p.Why)
 	}

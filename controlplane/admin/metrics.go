@@ -45,6 +45,7 @@ var (
 	descSentinels  = desc("sentinels_total", "Exchanges with the hosts of nodes that were silent while requests waited there.", "node", "outcome")
 	descBreaker    = desc("node_breaker", "1 for the state the node's breaker is in.", "node", "state")
 	descWeight     = desc("node_weight", "Measured speed, 1.0 = median of the model's nodes.", "node")
+	descWarmth     = desc("node_warmth", "What the node's cache holds against what its like hold, 0 to 1; absent while that is not known.", "node")
 	descIndexBytes = desc("index_bytes", "Memory of the index.")
 	descIndexGone  = desc("index_evictions_total", "Units that left the index, by why.", "reason")
 	descConns      = desc("connections", "Connections.", "side")
@@ -112,6 +113,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.events(m)
 	c.guard(m)
 	c.discovery(m)
+	c.scaler(m)
+	c.holds(m, &t)
 	c.texts(m, &t)
 	c.kernel(m, &t)
 	for _, n := range c.opt.Fleet.Load().Nodes {
@@ -158,6 +161,9 @@ func (c *collector) node(m maker, n *fleet.Node, t *dataplane.NodeTally) {
 		m.gauge(descBreaker, flag(n.Breaker == b), n.Name, b.String())
 	}
 	m.gauge(descWeight, n.Weight, n.Name)
+	if n.Warmth.Known {
+		m.gauge(descWarmth, n.Warmth.Value, n.Name)
+	}
 	c.exactness(m, n)
 	if t != nil {
 		m.histogram(descTTFT, &t.FirstEvent, n.Name)

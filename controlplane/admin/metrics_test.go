@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	ct "warmpath/controlplane/controltest"
+	"warmpath/controlplane/state"
 )
 
 func (s *surface) metrics() map[string]*dto.MetricFamily {
@@ -43,9 +44,8 @@ var everyOfKernel = map[string]string{
 }
 
 // every metric that this build has, with its labels. What design section 12
-// names beyond them belongs to parts that are not in this build: the queue of
-// classes (queue_seconds), the packet filter (xdp_packets_total), the scaler
-// (scaler_*), and index_lookup_seconds, which is not measured on the path of
+// names beyond them belongs to parts that are not in this build: the packet filter
+// (xdp_packets_total), the scaler (scaler_*), and index_lookup_seconds, which is not measured on the path of
 // requests.
 var every = map[string]string{
 	"requests_total":               "model node code",
@@ -66,6 +66,7 @@ var every = map[string]string{
 	"in_flight_healed_total":       "node",
 	"node_state":                   "node state",
 	"node_weight":                  "node",
+	"node_warmth":                  "node",
 	"index_blocks":                 "node",
 	"index_bytes":                  "",
 	"connections":                  "side",
@@ -101,6 +102,10 @@ var every = map[string]string{
 	"memo_evictions_total":         "memo",
 	"prompt_length_checks_total":   "result",
 	"identify_overflows_total":     "",
+	"queue_seconds":                "class",
+	"held_requests":                "model",
+	"held_bytes":                   "",
+	"holds_total":                  "model outcome",
 	"identified_prompts":           "", "evidence_bytes": "", "identify_queue": "",
 }
 
@@ -116,6 +121,7 @@ func TestMetrics(t *testing.T) {
 	}
 	s := serve(t, "", fmt.Sprintf("kernel: {mode: %q, node_load: true}\npolicy: {name: round_robin}\nmodels: [{name: m, tokenizer: %q}]\n"+
 		"nodes: [{name: good, url: %q, kv_events: {endpoint: \"tcp://127.0.0.1:1\"}}, {name: bad, url: %q}]\n", kernelMode, tokens.Path, good.URL(), bad.URL()))
+	s.Control.Send(state.ExpectSeen{NowNs: s.Control.NowNs(), Models: []string{"m"}})
 	s.WaitServed(t, "good", "m")
 	s.WaitServed(t, "bad", "m")
 	ct.Eventually(t, "its prompts are proved", func() bool { return s.Node("good").Exact&1 != 0 })
@@ -132,6 +138,7 @@ func TestMetrics(t *testing.T) {
 	if kernelMode == "require" {
 		ct.Eventually(t, "the kernel has seen the nodes", func() bool { return s.metrics()["warmpath_kernel_first_byte_seconds"] != nil })
 	}
+	ct.Eventually(t, "what nodes hold is counted", func() bool { return s.metrics()["warmpath_node_warmth"] != nil })
 	families := s.metrics()
 	for name, labels := range want {
 		f := families["warmpath_"+name]
@@ -211,6 +218,9 @@ func TestMetrics(t *testing.T) {
 		{"prompt_length_checks_total", []string{"equal"}, asked},
 		{"prompt_length_checks_total", []string{"different"}, 0},
 		{"identify_overflows_total", nil, 0},
+		{"held_requests", []string{"m"}, 0},
+		{"holds_total", []string{"m", "sent"}, 0},
+		{"queue_seconds", []string{"default"}, 0},
 	} {
 		if got := value(c.name, c.labels...); got != c.want {
 			t.Errorf("%s%q is %v, want %v", c.name, c.labels, got, c.want)

@@ -29,6 +29,11 @@ type NodeView struct {
 	Generation    uint32   `json:"generation"`
 	CapacityClass float64  `json:"capacity_class"`
 	Weight        float64  `json:"weight"`
+	WeightError   *float64 `json:"weight_relative_error"` // one standard error of the speed it is made of, as of now
+	WeightSamples int      `json:"weight_samples"`        // answers that would tell as much as is known now
+	Warmth        *float64 `json:"warmth"`                // what its cache holds against what its like hold, 0 to 1
+	Filling       bool     `json:"filling"`               // it ramps by its warmth
+	Proof         *float64 `json:"proof"`                 // how far its answers have proved it since it came back; null = they need not
 
 	InFlight        int64 `json:"in_flight"`
 	InFlightTokens  int64 `json:"in_flight_tokens"`
@@ -87,10 +92,12 @@ func (s *Server) nodeView(n *state.Node, f *fleet.Node) NodeView {
 	for i, m := range n.Models {
 		models[i] = m.ID
 	}
+	nowNs := s.opt.Control.NowNs()
 	return NodeView{
 		Name: f.Name, URL: f.URL, State: f.State.String(), Down: f.Cause.String(), Breaker: f.Breaker.String(), Reason: why(n, f),
 		Engine: f.Engine, Models: models, Island: f.Island, Region: f.Region, Slot: f.Slot, Generation: f.Generation,
-		CapacityClass: f.CapacityClass, Weight: f.Weight,
+		CapacityClass: f.CapacityClass, Weight: f.Weight, WeightError: known(n.Prefill.ErrorAt(nowNs)), WeightSamples: n.Prefill.Samples(nowNs),
+		Warmth: known(f.Warmth), Filling: f.Filling, Proof: known(f.Proof),
 		InFlight: f.Load.Requests.Load(), InFlightTokens: f.Load.TotalTokens.Load(), InFlightPrefill: f.Load.PrefillTokens.Load(),
 		MaxInFlight: f.MaxInFlight, Failures: f.Load.Failures.Load(), Successes: f.Load.Successes.Load(),
 		IndexUnits:  s.indexUnits(f),
@@ -138,9 +145,20 @@ func why(n *state.Node, f *fleet.Node) string {
 	case f.State == fleet.Draining:
 		return "draining was asked for; undrain takes it back"
 	case f.Breaker == fleet.Closed:
-		return n.Reason
+		return n.Reason + ramp(f)
 	}
 	return "breaker " + f.Breaker.String() + ": " + n.BreakerReason + "; before that: " + n.Reason
+}
+
+// ramp says why a node takes only a part of its share, "" if it takes all of it.
+func ramp(f *fleet.Node) (why string) {
+	if f.Proof.Known {
+		why = fmt.Sprintf("; it ramps: %.0f %% of the answers that prove it are given", 100*f.Proof.Value)
+	}
+	if f.Filling {
+		why += fmt.Sprintf("; it ramps: its cache holds %.0f %% of what its like hold", 100*f.Warmth.Or(1))
+	}
+	return why
 }
 
 func known(g fleet.Gauge) *float64 {

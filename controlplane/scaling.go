@@ -1,0 +1,235 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"warmpath/controlplane/config"
+	"warmpath/controlplane/provide"
+	"warmpath/controlplane/state"
+	"warmpath/dataplane/fleet"
+	"warmpath/scaler"
+)
+
+// journalAgain is the pause before the journal is tried again that another process
+// has: one that is taken over from keeps it until it has ended, with all that it has
+// under way.
+const journalAgain = time.Second
+
+// scaling is the scaler in this process.
+type scaling struct {
+	c         *ControlPlane
+	offers    map[string]*config.Offer
+	actuators provide.Actuators
+	journal   *scaler.Journal // nil without a state_dir
+	meter     scaler.Meter
+	expecting bool // the State was told to hold requests; the loop's goroutine's
+	loop      atomic.Pointer[scaler.Loop]
+	halt      context.CancelFunc
+	ended     chan struct{}          // closed when run has ended
+	waits     atomic.Pointer[string] // why it does not run yet
+}
+
+// newScaling prepares the scaler; run starts it.
+func newScaling(c *ControlPlane) *scaling {
+	cfg := &c.opt.Config.Scaler
+	s := &scaling{c: c, ended: make(chan struct{}), offers: map[string]*config.Offer{}, actuators: provide.New(cfg, provide.Options{Environ: config.EnvironOfNodes(), Log: c.opt.Log})}
+	for i := range cfg.Offers {
+		s.offers[cfg.Offers[i].Name] = &cfg.Offers[i]
+	}
+	return s
+}
+
+// start runs the scaler until HaltScaler.
+func (s *scaling) start(ctx context.Context) {
+	ctx, s.halt = context.WithCancel(ctx)
+	go func() {
+		defer close(s.ended)
+		s.run(ctx)
+	}()
+}
+
+// HaltScaler has the scaler change nothing any more, and returns once it does not.
+// What it owns stays this process's until Stop: requests may be under way there that
+// a successor does not see.
+func (c *ControlPlane) HaltScaler() {
+	if c.scaling != nil {
+		c.scaling.halt()
+		<-c.scaling.ended
+	}
+}
+
+// close gives the nodes up to whoever comes next.
+func (s *scaling) close() {
+	s.c.HaltScaler()
+	if err := s.actuators.Close(); err != nil {
+		s.c.opt.Log.Warn("scaler: a provider's end", "err", err)
+	}
+	if s.journal != nil {
+		if err := s.journal.Close(); err != nil {
+			s.c.opt.Log.Error("scaler: close journal", "err", err)
+		}
+	}
+}
+
+// run opens the journal and runs the loop until ctx ends.
+func (s *scaling) run(ctx context.Context) {
+	c := s.c
+	cfg := &c.opt.Config.Scaler
+	if !s.openJournal(ctx) {
+		return
+	}
+	loop := scaler.NewLoop(scaler.LoopOptions{
+		Config: provide.Config(cfg), Book: provide.Book(cfg, int64(c.opt.Config.Timeouts.DrainNode)), Model: cfg.Model,
+		Actuators: s.actuators.ByOffer, Journal: s.journal, Routers: s, Log: c.opt.Log,
+	})
+	s.loop.Store(loop)
+	loop.Run(ctx)
+}
+
+// openJournal waits until the journal is this process's.
+func (s *scaling) openJournal(ctx context.Context) bool {
+	folder := s.c.opt.Config.StateDir
+	if folder == "" {
+		s.c.opt.Log.Warn("scaler: without state_dir its nodes are forgotten when this process ends", "remedy", "set state_dir")
+		return true
+	}
+	again := time.NewTicker(journalAgain)
+	defer again.Stop()
+	for said := ""; ; {
+		journal, err := scaler.OpenJournal(folder)
+		if err == nil {
+			s.journal = journal
+			s.waits.Store(nil)
+			return true
+		}
+		if why := err.Error(); why != said {
+			said = why
+			s.waits.Store(&why)
+			if errors.Is(err, scaler.ErrLocked) {
+				s.c.opt.Log.Info("scaler: waits until the process before has ended", "err", err)
+			} else {
+				s.c.opt.Log.Error("scaler: does not run", "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-again.C:
+		}
+	}
+}
+
+// Signals implements scaler.Routers.
+func (s *scaling) Signals(nowNs int64) scaler.Signals {
+	r := s.c.Reading(s.c.opt.Config.Scaler.Model)
+	// The loop's clock and the events' differ by when they began.
+	shift := nowNs - s.c.NowNs()
+	for i := range r.Nodes {
+		r.Nodes[i].SinceNs += shift
+	}
+	return s.meter.Signals(nowNs, map[string]*scaler.Reading{"this router": &r})
+}
+
+// expect has requests wait for nodes as long as there may be some: one is on its way
+// or serves, or an offer may be asked for one.
+func (s *scaling) expect() {
+	loop := s.loop.Load()
+	if loop == nil {
+		return
+	}
+	status := loop.Status()
+	may := slices.ContainsFunc(status.Offers, func(o scaler.OfferStatus) bool { return o.Withheld == "" }) ||
+		slices.ContainsFunc(status.Nodes, func(n scaler.Owned) bool { return n.Stage != scaler.StageLeaving && n.Stage != scaler.StageEnding })
+	if may == s.expecting {
+		return
+	}
+	s.expecting = may
+	e := state.ExpectSeen{NowNs: s.c.NowNs()}
+	if cfg := s.c.opt.Config; may {
+		e.Any = cfg.Scaler.Model == ""
+		for i := range cfg.Models {
+			if e.Any {
+				e.Models = append(e.Models, cfg.Models[i].Name)
+			}
+		}
+		if !e.Any {
+			e.Models = []string{cfg.Scaler.Model}
+		}
+	}
+	s.c.Send(e)
+}
+
+// Watch implements scaler.Routers.
+func (s *scaling) Watch() (nodes []scaler.Watch, ok bool) {
+	s.expect()
+	for _, n := range s.c.State().Nodes {
+		if n.Source != state.ScalerSource {
+			continue
+		}
+		w := scaler.Watch{Key: n.Spec.Name, Phase: phaseOf(n), Draining: n.Drain, InFlight: n.Load.Requests.Load()}
+		if n.SampleFresh && n.Health != fleet.Down {
+			w.Running = gauge(n.Sample.Running)
+		}
+		nodes = append(nodes, w)
+	}
+	return nodes, true
+}
+
+// Publish implements scaler.Routers.
+func (s *scaling) Publish(nodes []scaler.Owned) {
+	specs := make([]state.Spec, 0, len(nodes))
+	for i := range nodes {
+		n := &nodes[i]
+		spec := state.Spec{Name: n.Key, URL: n.URL}
+		if o := s.offers[n.Offer]; o != nil {
+			spec.Engine, spec.Island, spec.Region, spec.Weight, spec.MaxInFlight = o.Engine, o.Island, o.Region, o.Weight, o.MaxInFlight
+		}
+		specs = append(specs, spec)
+	}
+	if err := s.c.owned.Replace(specs); err != nil {
+		s.c.opt.Log.Error("scaler: nodes cannot be taken in", "err", err)
+	}
+}
+
+// Drain implements scaler.Routers.
+func (s *scaling) Drain(key string, back bool) {
+	if back {
+		s.c.Send(state.UndrainAsked{NowNs: s.c.NowNs(), Node: key})
+		return
+	}
+	s.c.Send(state.DrainAsked{NowNs: s.c.NowNs(), Node: key})
+}
+
+// Scaler returns what the scaler has done last, nil if there is none or it does not
+// run yet; waits says why it does not, "" if there is none.
+func (c *ControlPlane) Scaler() (status *scaler.Status, waits string) {
+	if c.scaling == nil {
+		return nil, ""
+	}
+	if why := c.scaling.waits.Load(); why != nil {
+		return nil, *why
+	}
+	if loop := c.scaling.loop.Load(); loop != nil {
+		return loop.Status(), ""
+	}
+	return nil, "it begins"
+}
+
+// ScalerCallback returns who takes what the provider of an offer tells of its own
+// accord, nil if nobody does.
+func (c *ControlPlane) ScalerCallback(offer string) http.Handler {
+	if c.scaling == nil || c.scaling.actuators.Callbacks[offer] == nil {
+		return nil
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.scaling.actuators.Callbacks[offer].ServeHTTP(w, r)
+		if loop := c.scaling.loop.Load(); loop != nil {
+			loop.Relist(offer)
+		}
+	})
+}
