@@ -18,7 +18,7 @@ RESULTS  ?= bench/results/proxy.jsonl
 RUNS     ?= 5
 DURATION ?= 3s
 
-.PHONY: help build build-hf run test lint generate generated fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-peers profile kernel-truth kernel-cost bench-index bench-tokens bench-storm bench-guard test-kernels dead-trials soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
+.PHONY: help build build-hf run test lint generate generated fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-peers profile kernel-truth kernel-cost bench-index bench-tokens bench-storm bench-guard test-kernels dead-trials scale-cycles soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -139,6 +139,12 @@ dead-trials: ## dead hosts against hung engines, simulated ones and a real vLLM,
 	  go test -v -count=1 -timeout 60m -run '^TestTrialsVLLM$$' ./cmd/warmpath -e2e.trials.vllm=$(TRIALS); \
 	  go test -v -count=1 -timeout 60m -run '^TestNeverDead$$' ./cmd/warmpath -e2e.never=5m; \
 	} 2>&1 | grep -v '^=== ' | tee bench/results/dead-trials.txt
+
+scale-cycles: CYCLES = 10
+scale-cycles: ## a scaler with real engines: cycles of growing and shrinking, engines and router killed; no request fails (10 minutes); CYCLES
+	{ echo "$$(uname -sr), $$(nproc) CPUs, warmpath $(VERSION)"; echo; \
+	  go test -v -count=1 -timeout 60m -run '^TestScale' ./cmd/warmpath -e2e.cycles=$(CYCLES); \
+	} 2>&1 | grep -E '^---|e2e_scale|CPUs|^(ok|FAIL)' | tee bench/results/scale-cycles.txt
 
 e2e: ## the real binaries: faults, reload, drain, the OpenAI clients (part of race)
 	go test -count=1 ./cmd/warmpath

@@ -43,12 +43,13 @@ func newDemo() *cobra.Command {
 	nodes := cmd.Flags().Int("nodes", demoNodes, "simulated engines")
 	traffic := cmd.Flags().Bool("traffic", false, "send light multi-turn traffic")
 	modelDir := cmd.Flags().String("model-dir", demoModelDir, "folder of a model's tokenizer.json, for exact prefixes; the simulator needs the Hugging Face library and jinja2 for it")
+	scale := cmd.Flags().Bool("scale", false, "begin with one engine and let the scaler run up to --nodes of them, under traffic that comes in waves")
 	policyName := cmd.Flags().String("policy", "cost", "routing policy")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *nodes < 1 || *nodes > 64 {
 			return fmt.Errorf("%w: --nodes %d: use 1 to 64", errUsage, *nodes)
 		}
-		return (&demo{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), nodes: *nodes, traffic: *traffic, policy: *policyName, modelDir: *modelDir}).run()
+		return (&demo{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), nodes: *nodes, traffic: *traffic, scale: *scale, policy: *policyName, modelDir: *modelDir}).run()
 	}
 	return cmd
 }
@@ -58,9 +59,11 @@ type demo struct {
 	out, errs io.Writer
 	nodes     int
 	traffic   bool
+	scale     bool
 	policy    string
 	modelDir  string
 
+	scaled  string // the scaler's part of the configuration; "" without one
 	engines []demoEngine
 	exact   bool // the engines have the model's own tokens
 	router  *router
@@ -76,6 +79,9 @@ type demoEngine struct {
 func (d *demo) run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if d.scale {
+		return d.runScaled(ctx)
+	}
 	end, err := d.startEngines(ctx)
 	if err != nil {
 		return err
@@ -85,10 +91,7 @@ func (d *demo) run() error {
 		return err
 	}
 	defer func() {
-		drain, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		d.router.data.Drain(drain)
-		d.router.stop()
+		d.stopRouter()
 		fmt.Fprintln(d.out, "ended: router, engines and traffic are gone")
 	}()
 	d.explainScreen()
@@ -100,16 +103,21 @@ func (d *demo) run() error {
 	return nil
 }
 
+// stopRouter drains the router for a moment and ends it.
+func (d *demo) stopRouter() {
+	drain, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	d.router.control.HaltScaler()
+	d.router.data.Drain(drain)
+	d.router.stop()
+}
+
 // startEngines starts the enginesim that lies beside our own executable. Its
 // standard input is ours to hold: it ends when we do, however we end.
 func (d *demo) startEngines(ctx context.Context) (end func(), err error) {
-	self, err := os.Executable()
+	sim, err := besideSelf("enginesim")
 	if err != nil {
-		return nil, fmt.Errorf("find own executable: %w", err)
-	}
-	sim := filepath.Join(filepath.Dir(self), "enginesim")
-	if _, err := os.Stat(sim); err != nil {
-		return nil, fmt.Errorf("find the engine simulator beside this program: %w; run `make build`", err)
+		return nil, err
 	}
 	first := freePorts(demoEngines, d.nodes)
 	if first != demoEngines {
@@ -199,7 +207,11 @@ func (d *demo) startRouter(ctx context.Context) error {
 	if d.exact {
 		fmt.Fprintf(&text, "models: [{name: %s, tokenizer: %q}]\n", demoModel, filepath.Join(d.modelDir, "tokenizer.json"))
 	}
-	text.WriteString("nodes:\n")
+	if d.scaled != "" {
+		text.WriteString("nodes: []\nhealth: {interval: 2s, interval_down: 200ms}\n" + d.scaled)
+	} else {
+		text.WriteString("nodes:\n")
+	}
 	for i, e := range d.engines {
 		fmt.Fprintf(&text, "  - {name: sim-%d, url: %q, kv_events: {endpoint: %q, replay: %q}}\n", i, e.URL, e.KVEvents, e.Replay)
 	}

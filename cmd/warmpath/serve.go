@@ -128,6 +128,7 @@ func (s *succession) untilSignal() error {
 
 // shutdown drains and stops; so many more signals cut the draining short.
 func (r *router) shutdown(signals <-chan os.Signal, more int) error {
+	r.control.HaltScaler() // what it would see from now on is not the load
 	limit := r.control.Config().Timeouts.DrainProcess
 	r.log.Info("draining", "under_way", r.data.Active(), "limit", limit)
 	ctx, cancel := context.WithCancel(context.Background())
