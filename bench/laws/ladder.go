@@ -1,6 +1,7 @@
 package laws
 
 import (
+	"context"
 	"math"
 
 	"warmpath/bench/scenario"
@@ -39,11 +40,14 @@ var ladder = []struct {
 const minuteBins = 6
 
 // studyLadder runs a configuration at each rung.
-func studyLadder(cfg *scenario.Config) (foreseer, error) {
+func studyLadder(ctx context.Context, cfg *scenario.Config) (foreseer, error) {
 	load := Load(cfg, planSeconds)
 	plans := make([][]int, len(ladder))
 	late := make([][]float64, len(ladder))
 	for rung, is := range ladder {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		plans[rung] = make([]int, len(load))
 		for i, l := range smooth(load, is.smoothSeconds/planSeconds/2) {
 			plans[rung][i] = atLeastOne(l/is.share, cfg)

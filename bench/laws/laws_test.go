@@ -145,7 +145,7 @@ func TestTuneFindsTheEdge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	best, err := Compare([][]Spec{family}, cfg, Comparison{Tune: true})
+	best, err := Compare(t.Context(), [][]Spec{family}, cfg, Comparison{Tune: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestTuneFindsTheEdge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := Tune(family[0], cfg, nil); err != nil || !got.Attained || got.Report.SLOAttainment < .99 {
+		if got, err := Tune(t.Context(), family[0], cfg, nil); err != nil || !got.Attained || got.Report.SLOAttainment < .99 {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		} else {
 			t.Logf("%s: %.3f GPU-hours, static %.3f", got.Report.Scaler, got.Report.GPUHours, tuned.Report.GPUHours)

@@ -1,6 +1,7 @@
 package laws
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -27,16 +28,16 @@ type Spec struct {
 	// Foresee makes the plan of a law that knows the future.
 	Foresee foreseer
 	// Study makes Foresee from the configuration; it may run it.
-	Study func(cfg *scenario.Config) (foreseer, error)
+	Study func(ctx context.Context, cfg *scenario.Config) (foreseer, error)
 }
 
 // foreseer makes a plan.
 type foreseer func(knob float64, cfg *scenario.Config) []scenario.Wanted
 
 // studied returns the law with what it learns of the configuration beforehand.
-func (s Spec) studied(cfg *scenario.Config) (_ Spec, err error) {
+func (s Spec) studied(ctx context.Context, cfg *scenario.Config) (_ Spec, err error) {
 	if s.Study != nil {
-		s.Foresee, err = s.Study(cfg)
+		s.Foresee, err = s.Study(ctx, cfg)
 		s.Study = nil
 	}
 	return s, err
@@ -115,7 +116,7 @@ func (s *Spec) Run(cfg scenario.Config, knob float64) (*scenario.Report, error) 
 	if s.Whole {
 		knob = math.Round(knob)
 	}
-	known, err := s.studied(&cfg)
+	known, err := s.studied(context.Background(), &cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package laws
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -26,14 +27,17 @@ const tuneRuns = 9
 // Tune finds by bisection the cheapest setting of a law that attains the target of a
 // configuration. Attainment need not fall evenly with the knob, so of all that were
 // tried the cheapest counts. progress may be nil.
-func Tune(s Spec, cfg scenario.Config, progress func(*scenario.Report)) (*Tuned, error) {
+func Tune(ctx context.Context, s Spec, cfg scenario.Config, progress func(*scenario.Report)) (*Tuned, error) {
 	cfg = cfg.WithDefaults()
-	s, err := s.studied(&cfg)
+	s, err := s.studied(ctx, &cfg)
 	if err != nil {
 		return nil, fmt.Errorf("tune %s: %w", s.Name, err)
 	}
 	t := &Tuned{Spec: s}
 	try := func(knob float64) (bool, error) {
+		if err := ctx.Err(); err != nil {
+			return false, fmt.Errorf("tune %s: %w", s.Name, err)
+		}
 		r, err := s.Run(cfg, knob)
 		if err != nil {
 			return false, fmt.Errorf("tune %s at %.4g: %w", s.Name, knob, err)
@@ -115,8 +119,8 @@ type Comparison struct {
 }
 
 // Compare runs families of laws and returns of each the law that needs the fewest
-// GPU-hours, in the order of the families.
-func Compare(families [][]Spec, cfg scenario.Config, c Comparison) ([]*Tuned, error) {
+// GPU-hours, in the order of the families. It ends with ctx, after the run under way.
+func Compare(ctx context.Context, families [][]Spec, cfg scenario.Config, c Comparison) ([]*Tuned, error) {
 	done := make([][]*Tuned, len(families))
 	var group errgroup
 	group.limit(max(1, c.Parallel))
@@ -124,8 +128,11 @@ func Compare(families [][]Spec, cfg scenario.Config, c Comparison) ([]*Tuned, er
 		done[i] = make([]*Tuned, len(family))
 		for j, s := range family {
 			group.run(func() (err error) {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
 				if c.Tune {
-					done[i][j], err = Tune(s, cfg, c.Progress)
+					done[i][j], err = Tune(ctx, s, cfg, c.Progress)
 				} else {
 					done[i][j], err = At(s, s.Start, cfg)
 				}

@@ -65,7 +65,7 @@ func Run(cfg Config, law Law) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("check scenario: %w", err)
 	}
-	slots := 2*cfg.MaxNodes + 8
+	slots := 2 * cfg.MaxNodes // half of them may drain
 	w := &world{
 		cfg: cfg, load: cfg.Load, law: law, rng: rand.New(rand.NewPCG(cfg.Seed, 0x90a1)),
 		wakes: newWakes(slots), index: virtual.NewIndex(max(cfg.Load.Contents, 1), slots), slots: make([]*node, slots),

@@ -9,7 +9,8 @@
 // and never runs backwards. The content of a block is a number: equal numbers mean
 // an equal prefix up to the block's end, as chain hashes do.
 //
-// What it leaves out: a content that a cache holds twice is found once only, so it
-// is gone with that block; blocks that an answer fills can be found by the next
-// prompt, but not before the following block is begun or the answer ends.
+// A test holds it to the other, to the nanosecond. What it leaves out: a content that
+// a cache holds twice is found once only, so it is gone with that block; blocks that
+// an answer fills can be found by the next prompt, but not before the following block
+// is begun or the answer ends.
 package virtual

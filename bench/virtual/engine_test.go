@@ -132,47 +132,36 @@ func (l *load) prompt(i int) []uint32 {
 	return tokens
 }
 
-// TestAgreesWithTheSimulatedEngine runs the same requests on both. They may differ
-// where a content lies twice in a cache.
+// TestAgreesWithTheSimulatedEngine runs the same requests on both and wants every
+// first and last token in the same nanosecond. (They may differ where a content lies
+// twice in a cache, which these loads do not bring about.)
 func TestAgreesWithTheSimulatedEngine(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		cfg       Config
 		perSecond float64
-		off       float64 // share that times may differ by
 	}{
-		{"idle", Config{}, 0.5, 0},
-		{"busy", Config{}, 3, .002},
-		{"overloaded", Config{}, 8, .002},
-		{"context", Config{ContextTokens: 32768}, 2, .002},
-		{"few places", Config{MaxRunning: 8}, 3, .002},
-		{"small cache", Config{CacheTokens: 48_000}, 2.5, .01},
-		{"tiny cache", Config{CacheTokens: 44_000, MaxRunning: 200}, 4, .01},
-		{"small blocks", Config{BlockTokens: 64, CacheTokens: 90_000}, 2.5, .01},
+		{"idle", Config{}, 0.5},
+		{"busy", Config{}, 3},
+		{"overloaded", Config{}, 8},
+		{"context", Config{ContextTokens: 32768}, 2},
+		{"few places", Config{MaxRunning: 8}, 3},
+		{"small cache", Config{CacheTokens: 48_000}, 2.5},
+		{"tiny cache", Config{CacheTokens: 44_000, MaxRunning: 200}, 4},
+		{"small blocks", Config{BlockTokens: 64, CacheTokens: 90_000}, 2.5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := drawLoad(3, 700, c.perSecond, c.cfg)
 			want := l.really()
 			got, busy := l.virtually(t)
-			same, worst, ttft, wantTTFT := 0, 0.0, 0.0, 0.0
+			ttft := 0.0
 			for i := range got {
-				if got[i] == want[i] {
-					same++
+				if got[i] != want[i] {
+					t.Fatalf("request %d of %d, that came at %d: first and last token at %+v, want %+v", i, len(got), l.atNs[i], got[i], want[i])
 				}
-				if got[i].first == 0 || got[i].last < got[i].first {
-					t.Fatalf("request %d: first %d, last %d", i, got[i].first, got[i].last)
-				}
-				spent := float64(want[i].last - l.atNs[i])
-				worst = max(worst, math.Abs(float64(got[i].last-want[i].last))/spent)
-				ttft += float64(got[i].first - l.atNs[i])
-				wantTTFT += float64(want[i].first - l.atNs[i])
+				ttft += float64(got[i].first-l.atNs[i]) / 1e9
 			}
-			off := math.Abs(ttft/wantTTFT - 1)
-			t.Logf("%d of %d equal, mean TTFT %.4f s against %.4f s (off by %.5f), worst end off by %.4f, busy %v",
-				same, len(got), ttft/1e9/float64(len(got)), wantTTFT/1e9/float64(len(got)), off, worst, busy)
-			if off > c.off {
-				t.Errorf("mean TTFT is off by %.4f, want at most %.4f", off, c.off)
-			}
+			t.Logf("mean TTFT %.4f s, busy %v", ttft/float64(len(got)), busy)
 		})
 	}
 }

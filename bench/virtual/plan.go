@@ -119,6 +119,7 @@ func (e *Engine) preempt() {
 	if last < len(e.next) {
 		e.next = e.next[:last]
 		q.generated = int32(q.base + e.steps)
+		e.store(q, q.length()-1)
 	}
 	e.Cache.release(q.held)
 	q.held, q.computed, q.stored, q.planned = q.held[:0], 0, 0, 0

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -42,7 +43,7 @@ func newScaleCommand() *cobra.Command {
 		Long: "Compare scaling laws on a simulated fleet in virtual time.\n\nCases:\n" + laws.CaseTable() +
 			"\nScaling laws: " + strings.Join(laws.Names(), ", ") + ".\nOf a family the law speaks that needs the fewest GPU-hours.",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.trace, "trace", "diurnal", "case, or a trace: a .csv of Azure's, a .jsonl of Mooncake's")
@@ -77,7 +78,7 @@ func newScaleCommand() *cobra.Command {
 	return cmd
 }
 
-func (o *scaleOptions) run(out io.Writer) error {
+func (o *scaleOptions) run(ctx context.Context, out io.Writer) error {
 	cfg, err := o.config()
 	if err != nil {
 		return err
@@ -99,7 +100,7 @@ func (o *scaleOptions) run(out io.Writer) error {
 			_ = enc.Encode(r) // if it fails, so will the last
 		}
 	}
-	best, err := laws.Compare(families, cfg, compare)
+	best, err := laws.Compare(ctx, families, cfg, compare)
 	if err != nil {
 		return err
 	}
