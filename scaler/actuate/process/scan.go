@@ -32,6 +32,8 @@ const (
 	// millisecond, unless it has to wait for a processor.
 	execTries = 20
 	execPause = time.Millisecond
+	// mostLists bounds the listings of one scan on a host where processes never stop coming.
+	mostLists = 8
 	// ticks are those of start times in /proc/PID/stat: USER_HZ, 100 a second on every
 	// architecture that this runs on (proc(5), time(7)).
 	ticks = time.Second / 100
@@ -79,29 +81,33 @@ func (n *node) leader() (m member, there bool) {
 // scan reads every process of this user. It returns the nodes of this fleet and the
 // ports of all fleets. It is called by who holds the gate.
 func (a *Actuator) scan(ctx context.Context) ([]*node, map[int]bool, error) {
-	names, err := os.ReadDir(a.o.Proc)
-	if err != nil {
-		return nil, nil, fmt.Errorf("look for nodes: %w", err)
-	}
 	var found []member
 	alive := map[int]known{}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
-		}
-		m, ok, err := a.read(ctx, pid)
+	seen := map[int]bool{}
+	// A process may start another and end between the listing and its turn to be read. So
+	// all that came meanwhile are read too, until a listing has nobody new.
+	for range mostLists {
+		pids, err := a.pids(seen)
 		if err != nil {
-			return nil, nil, fmt.Errorf("look for nodes: process %d: %w", pid, err)
+			return nil, nil, fmt.Errorf("look for nodes: %w", err)
 		}
-		if ok {
-			found = append(found, m)
+		if len(pids) == 0 {
+			break
 		}
-		if ok && m.ours {
-			alive[pid] = known{m.start, m.marks, a.known[pid].warned && a.known[pid].start == m.start}
+		for _, pid := range pids {
+			if ctx.Err() != nil {
+				return nil, nil, ctx.Err()
+			}
+			m, ok, err := a.read(ctx, pid)
+			if err != nil {
+				return nil, nil, fmt.Errorf("look for nodes: process %d: %w", pid, err)
+			}
+			if ok {
+				found = append(found, m)
+			}
+			if ok && m.ours {
+				alive[pid] = known{m.start, m.marks, a.known[pid].warned && a.known[pid].start == m.start}
+			}
 		}
 	}
 	a.known = alive
@@ -114,6 +120,18 @@ func (a *Actuator) scan(ctx context.Context) ([]*node, map[int]bool, error) {
 	nodes := a.group(found)
 	a.warnHidden(nodes)
 	return nodes, ports, nil
+}
+
+// pids lists the processes that are not in seen, and adds them to it.
+func (a *Actuator) pids(seen map[int]bool) (more []int, err error) {
+	names, err := os.ReadDir(a.o.Proc)
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name.Name()); err == nil && pid != os.Getpid() && !seen[pid] {
+			seen[pid] = true
+			more = append(more, pid)
+		}
+	}
+	return more, err
 }
 
 // group makes nodes of this fleet of processes.
