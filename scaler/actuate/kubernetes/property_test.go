@@ -193,6 +193,12 @@ func (w *world) create(key string) error {
 	return err
 }
 
+// toEnd reports whether the controller has pods to end, or may be asked to.
+func (w *world) toEnd() bool {
+	s := w.replicaSets["web"]
+	return len(w.late) > 0 || len(w.of(s.UID)) > int(*w.deployments["web"].Spec.Replicas)
+}
+
 func (w *world) actions() map[string]func(*rapid.T) {
 	act := func(do func()) func(*rapid.T) {
 		return func(t *rapid.T) { w.t = t; do() }
@@ -221,11 +227,15 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		}),
 		"control": act(w.control),
 		"settle":  act(w.settle),
-		"run":     act(func() { w.run(w.pick("pod", func(pod) bool { return true })) }),
+		"run": act(func() {
+			// If the one that shall end gets ready between a lowering and the controller's
+			// work, one that is not is ended in its place: that nobody can prevent.
+			w.run(w.pick("pod", func(p pod) bool {
+				return !w.toEnd() || !p.active() || p.Status.Phase == corev1.PodPending
+			}))
+		}),
 		"unready": act(func() {
-			// A pod that falls ill between a lowering and the controller's work is ended:
-			// that nobody can prevent.
-			if s := w.replicaSets["web"]; len(w.late) > 0 || len(w.of(s.UID)) > int(*w.deployments["web"].Spec.Replicas) {
+			if w.toEnd() { // likewise
 				w.t.Skip("the controller has pods to end")
 			}
 			setReady(w.pick("pod", pod.ready), corev1.ConditionFalse)
