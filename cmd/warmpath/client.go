@@ -118,10 +118,11 @@ func newNodes() *cobra.Command {
 }
 
 func printNodes(w io.Writer, nodes *[]admin.NodeView) {
-	fmt.Fprintln(w, "NODE\tSTATE\tBREAKER\tIN FLIGHT\tQUEUED\tKV USE\tINDEX UNITS\tTRUST\tEXACT\tWEIGHT\tURL\tMODELS\tWHY")
+	fmt.Fprintln(w, "NODE\tSTATE\tBREAKER\tIN FLIGHT\tQUEUED\tKV USE\tINDEX UNITS\tTRUST\tEXACT\tWEIGHT\tDOUBT\tWARMTH\tURL\tMODELS\tWHY")
 	for _, n := range *nodes {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\t%.2f\t%s\t%s\t%s\n", n.Name, n.State, n.Breaker, n.InFlight,
-			orUnknown(n.Queued, "%.0f"), orUnknown(n.KVUse, "%.2f"), n.IndexUnits, strings.Join(n.Trust, ","), orNone(n.Exact), n.Weight, n.URL, strings.Join(n.Models, ","), n.Reason)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\t%.2f\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.State, n.Breaker, n.InFlight,
+			orUnknown(n.Queued, "%.0f"), orUnknown(n.KVUse, "%.2f"), n.IndexUnits, strings.Join(n.Trust, ","), orNone(n.Exact),
+			n.Weight, orUnknown(n.WeightError, "%.2f"), orUnknown(n.Warmth, "%.2f"), n.URL, strings.Join(n.Models, ","), n.Reason)
 	}
 }
 
