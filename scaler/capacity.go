@@ -24,6 +24,7 @@ type demand struct {
 // speed is what one node of weight 1 can do. A step of its engine takes base +
 // each × running seconds, and what its prompt tokens cost.
 type speed struct {
+	burst      float64 // by how much more arrivals bunch than if each came by itself; 1 or more
 	prefill    float64 // tokens a second
 	base, each float64 // seconds of a decode step, and more for each request in it
 	most       float64 // requests that it works on at once
@@ -69,7 +70,7 @@ func (v *speed) under(d *demand, perSecond, n float64) fleet {
 	}
 	f.waits = erlangC(n, n*f.utilisation)
 	mean, square := v.service(d, f.step)
-	f.decay = n * (1 - f.utilisation) / mean * 2 / max(1, square/(mean*mean))
+	f.decay = n * (1 - f.utilisation) / mean * 2 / (max(1, square/(mean*mean)) * max(1, v.burst))
 	return f
 }
 
@@ -90,12 +91,27 @@ func (v *speed) own(tokens, step float64) float64 {
 	return tokens/v.prefill + step*math.Ceil(max(1, tokens)/chunkTokens)
 }
 
-// late predicts the share of requests whose first token comes after target.
-func (v *speed) late(d *demand, f fleet, target float64) float64 {
+// goal is when a first token is in time.
+type goal struct {
+	seconds  float64 // within them, …
+	slowdown float64 // … or within so many times what the prompt takes on an idle node; 0 = never
+}
+
+// of is the goal for a prompt of so many uncached tokens, in seconds.
+func (g goal) of(v *speed, tokens float64) float64 {
+	if g.slowdown == 0 {
+		return g.seconds
+	}
+	return max(g.seconds, g.slowdown*v.own(tokens, v.base+v.each))
+}
+
+// late predicts the share of requests whose first token is not in time.
+func (v *speed) late(d *demand, f fleet, g goal) float64 {
 	share := 0.0
 	for i, of := range d.shares {
 		if of > 0 {
-			share += of * f.waitsOver(target-v.own(tokensOf(i), f.step)-f.step/2)
+			tokens := tokensOf(i)
+			share += of * f.waitsOver(g.of(v, tokens)-v.own(tokens, f.step)-f.step/2)
 		}
 	}
 	return share
@@ -112,10 +128,10 @@ func (f *fleet) waitsOver(seconds float64) float64 {
 }
 
 // hopeless is the share of requests that come late on however many nodes.
-func (v *speed) hopeless(d *demand, target float64) float64 {
+func (v *speed) hopeless(d *demand, g goal) float64 {
 	share := 0.0
 	for i, of := range d.shares {
-		if v.own(tokensOf(i), v.base+v.each) >= target {
+		if tokens := tokensOf(i); v.own(tokens, v.base+v.each) >= g.of(v, tokens) {
 			share += of
 		}
 	}
@@ -128,11 +144,11 @@ func (v *speed) ttft(d *demand, f fleet, q float64) float64 {
 		return math.Inf(1)
 	}
 	low, high := 0.0, 1.0
-	for v.late(d, f, high) > 1-q && high < 3600 {
+	for v.late(d, f, goal{seconds: high}) > 1-q && high < 3600 {
 		high *= 2
 	}
 	for range 30 {
-		if mid := (low + high) / 2; v.late(d, f, mid) > 1-q {
+		if mid := (low + high) / 2; v.late(d, f, goal{seconds: mid}) > 1-q {
 			low = mid
 		} else {
 			high = mid
@@ -144,15 +160,15 @@ func (v *speed) ttft(d *demand, f fleet, q float64) float64 {
 // need is the fewest nodes on which no more than the share late of requests comes
 // after target, beyond those that would on any number; most+1 if so many are not
 // enough.
-func (v *speed) need(d *demand, perSecond, target, late float64, most int) int {
+func (v *speed) need(d *demand, perSecond float64, g goal, late float64, most int) int {
 	limit := late
-	if hopeless := v.hopeless(d, target); hopeless > 0 {
+	if hopeless := v.hopeless(d, g); hopeless > 0 {
 		limit = hopeless + max(late-hopeless, late/4)
 	}
 	low, high := max(1, int(perSecond*v.work(d))), most+1
 	for low < high {
 		n := (low + high) / 2
-		if f := v.under(d, perSecond, float64(n)); f.utilisation < 1 && v.late(d, f, target) <= limit {
+		if f := v.under(d, perSecond, float64(n)); f.utilisation < 1 && v.late(d, f, g) <= limit {
 			high = n
 		} else {
 			low = n + 1

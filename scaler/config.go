@@ -20,7 +20,10 @@ type Config struct {
 
 	TargetTTFTSeconds float64 // of first tokens, the share …
 	Attainment        float64 // … that shall come within it, such as 0.99
-	Triggers          Triggers
+	// TargetSlowdown lets a first token come within so many times what its prompt takes on
+	// an idle node, if that is longer than TargetTTFTSeconds; 0 = the target is the same for all.
+	TargetSlowdown float64
+	Triggers       Triggers
 
 	// StabiliseUpSeconds and StabiliseDownSeconds are how long more, or fewer, nodes must
 	// be wanted without a break before they are asked for, or given back.
@@ -109,6 +112,7 @@ func (c *Config) Validate() error {
 		field string
 		value float64
 	}{
+		{"target_slowdown", c.TargetSlowdown},
 		{"stabilise_up", c.StabiliseUpSeconds},
 		{"stabilise_down", c.StabiliseDownSeconds},
 		{"cool_down", c.CoolDownSeconds},
@@ -157,6 +161,9 @@ func (c *Config) offer(name string) *Offer {
 	}
 	return nil
 }
+
+// goal is when first tokens are in time.
+func (c *Config) goal() goal { return goal{c.TargetTTFTSeconds, c.TargetSlowdown} }
 
 func orOne(weight float64) float64 {
 	if weight <= 0 {

@@ -8,15 +8,16 @@ import (
 const (
 	mostWants    = 256   // remembered answers to how many nodes are wanted
 	demandFade   = 300.0 // seconds in which what was learned of requests fades by e
-	regretFade   = 6 * 3600.0
+	regretFade   = 24 * 3600.0
 	regretWithin = int64(3600e9) // nodes asked for so soon after others were given back are regretted
-	regretMost   = 0.4
+	regretMost   = 0.6
 	regretFirst  = 0.08
 
 	// How the prediction is held to what is seen: by how much more, or less, work
 	// requests turn out to be than was computed.
-	skewMost    = 0.5  // of the logarithm
-	skewPace    = 0.5  // per hour, for each unit of the error's logarithm
+	skewMost    = 0.5 // of the logarithm
+	skewPace    = 0.5 // per hour, for each unit of the error's logarithm
+	skewFade    = 6 * 3600.0
 	lateEnough  = 2000 // requests that say something of a share of one in a hundred
 	lateFade    = 900.0
 	lateAim     = 0.65 // of the share that may be late: the rest is for what nobody foresees
@@ -66,9 +67,7 @@ type History struct {
 
 // NewHistory is that of a scaler that has seen nothing.
 func NewHistory() History {
-	h := History{hits: -1}
-	h.forecast.over = errorStart
-	return h
+	return History{hits: -1, forecast: newForecast()}
 }
 
 // learn takes one reading of traffic and nodes.
@@ -224,7 +223,7 @@ func (h *History) learnNodes(s *Signals, elapsed float64) {
 
 // speed is what a node of weight 1 can do, as far as is known.
 func (h *History) speed(c *Config) speed {
-	v := speed{prefill: h.prefill, most: max(h.most, leastMostRunning), each: -1}
+	v := speed{burst: h.forecast.burst, prefill: h.prefill, most: max(h.most, leastMostRunning), each: -1}
 	if v.prefill == 0 {
 		v.prefill = c.PrefillTokensPerSecond
 	}
@@ -251,7 +250,7 @@ func (h *History) learnLate(t *Traffic, c *Config, elapsed float64, ready float6
 		return
 	}
 	perSecond := load * math.Exp(h.skew) / v.work(&h.demand)
-	expected := v.late(&h.demand, v.under(&h.demand, perSecond, ready), c.TargetTTFTSeconds)
+	expected := v.late(&h.demand, v.under(&h.demand, perSecond, ready), goal{seconds: c.TargetTTFTSeconds})
 	keep := math.Exp(-elapsed / lateFade)
 	h.answered = h.answered*keep + total
 	h.late = h.late*keep + min(beyond(TTFTBounds, t.TTFT, c.TargetTTFTSeconds), lateClipped*total)
@@ -259,7 +258,8 @@ func (h *History) learnLate(t *Traffic, c *Config, elapsed float64, ready float6
 	if h.answered < lateEnough {
 		return
 	}
-	least := (1 - c.Attainment) * lateAim / 4
+	least := (1 - c.Attainment) * lateAim // a share that is far below it says nothing
+	h.skew *= math.Exp(-elapsed / skewFade)
 	off := math.Log((h.late/h.answered + least) / (h.expected/h.answered + least))
 	h.skew = min(skewMost, max(-skewMost, h.skew+off*skewPace*elapsed/3600))
 }

@@ -158,13 +158,15 @@ func (p *plan) modelled() (up, down int, ok bool) {
 		return 0, 0, false
 	}
 	ahead := p.h.ahead(&p.s, p.c)
-	load, by := f.most(ahead)
+	load := f.expected(ahead)
 	d := &p.d
 	d.Known, d.LoadNow, d.LoadExpected = true, f.now(), load
-	worst := load * math.Exp(f.over)
+	// Nodes asked for now serve only then; of those that are here the load until then
+	// is asked as well.
+	worst := load * f.over()
 	up = p.need(&v, worst)
-	down = p.need(&v, worst*(1+downMargin+p.h.regret))
-	d.Words = fmt.Sprintf("%.1f nodes' work now, %.1f expected within %.0f s (%s), %.1f at worst", f.now(), load, ahead, predictorNames[by], worst)
+	down = p.need(&v, f.most(ahead)*f.over()*(1+downMargin+p.h.regret))
+	d.Words = fmt.Sprintf("%.1f nodes' work now, %.1f expected within %.0f s (%s), %.1f at worst", f.now(), load, ahead, predictorNames[f.best()], worst)
 	if p.serving > 0 {
 		d.Now = p.predict(&v, f.now(), p.serving)
 	}
@@ -172,12 +174,12 @@ func (p *plan) modelled() (up, down int, ok bool) {
 }
 
 // downMargin is how much more load the nodes that stay must carry than is expected.
-const downMargin = 0.03
+const downMargin = 0.08
 
 // need is how many nodes such a load takes.
 func (p *plan) need(v *speed, load float64) int {
 	perSecond := load * math.Exp(p.h.skew) / v.work(&p.h.demand)
-	return v.need(&p.h.demand, perSecond, p.c.TargetTTFTSeconds, (1-p.c.Attainment)*lateAim, p.c.Max)
+	return v.need(&p.h.demand, perSecond, p.c.goal(), (1-p.c.Attainment)*lateAim, p.c.Max)
 }
 
 // predict says what so many nodes do under a load.
@@ -186,7 +188,7 @@ func (p *plan) predict(v *speed, load, nodes float64) Prediction {
 	f := v.under(&p.h.demand, perSecond, nodes)
 	return Prediction{
 		Nodes: nodes, Utilisation: f.utilisation,
-		TTFTSeconds: v.ttft(&p.h.demand, f, p.c.Attainment), Late: v.late(&p.h.demand, f, p.c.TargetTTFTSeconds),
+		TTFTSeconds: v.ttft(&p.h.demand, f, p.c.Attainment), Late: v.late(&p.h.demand, f, p.c.goal()),
 	}
 }
 

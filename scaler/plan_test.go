@@ -49,19 +49,20 @@ func TestDecodeFit(t *testing.T) {
 // TestNeedIsLeast: need is the least number that does, as asking one by one finds.
 func TestNeedIsLeast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := speed{prefill: rapid.Float64Range(500, 50_000).Draw(t, "prefill"), base: .006, each: .0003, most: 64}
+		v := speed{prefill: rapid.Float64Range(500, 50_000).Draw(t, "prefill"), burst: rapid.Float64Range(0, 20).Draw(t, "burst"), base: .006, each: .0003, most: 64}
 		d := demand{uncached: 1000, prompt: 2000, output: rapid.Float64Range(1, 500).Draw(t, "output"), shares: make([]float64, len(TokenBounds)+1)}
 		d.shares[5], d.shares[9] = .9, .1
 		rate := rapid.Float64Range(.1, 100).Draw(t, "rate")
 		const most = 200
-		got := v.need(&d, rate, 1, .01, most)
+		in := goal{seconds: 1, slowdown: rapid.SampledFrom([]float64{0, 2, 5}).Draw(t, "slowdown")}
+		got := v.need(&d, rate, in, .01, most)
 		ok := func(n int) bool {
 			f := v.under(&d, rate, float64(n))
 			limit := .01
-			if h := v.hopeless(&d, 1); h > 0 {
+			if h := v.hopeless(&d, in); h > 0 {
 				limit = h + max(.01-h, .01/4)
 			}
-			return f.utilisation < 1 && v.late(&d, f, 1) <= limit
+			return f.utilisation < 1 && v.late(&d, f, in) <= limit
 		}
 		if got <= most && !ok(got) {
 			t.Fatalf("%d nodes are not enough", got)

@@ -17,6 +17,7 @@ type planned struct {
 func newPlanned(_ float64, s scenario.Setup) scenario.Law {
 	c := scaler.DefaultConfig()
 	c.Max, c.TargetTTFTSeconds, c.Attainment = s.MaxNodes, s.Target.TTFTSeconds, s.Target.Attainment
+	c.TargetSlowdown = s.Target.OwnFactor
 	c.Offers, c.StartUpSeconds = s.Offers, s.StartUpSeconds
 	return &planned{config: c, history: scaler.NewHistory()}
 }
