@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,9 +23,10 @@ const (
 // Options say what a node is and where it may be.
 type Options struct {
 	// Command is the program and its arguments, run by no shell. {port}, {key} and {model}
-	// stand for the node's own; other words of small letters in braces are refused, and
-	// braces around anything else stay as they are. A program without '/' is looked for
-	// in the PATH of Environ.
+	// stand for the node's own, {port+1000} for a port that lies so much higher, as the
+	// one of its events; other words of small letters in braces are refused, and braces
+	// around anything else stay as they are. A program without '/' is looked for in the
+	// PATH of Environ.
 	Command []string
 	// Fleet marks the nodes; as a key in form. Those of other fleets are not seen.
 	Fleet string
@@ -69,9 +69,12 @@ func (o *Options) check() error {
 		return fmt.Errorf("fleet: %w", err)
 	}
 	for i, argument := range o.Command {
-		if err := checkPlaceholders(argument, "port", "key", "model"); err != nil {
+		if err := actuate.CheckPlaceholders(argument, "port", "key", "model"); err != nil {
 			return fmt.Errorf("command, word %d %q: %w", i+1, argument, err)
 		}
+	}
+	if err := o.checkPorts(); err != nil {
+		return err
 	}
 	if err := actuate.CheckEnviron(o.Environ); err != nil {
 		return err
@@ -79,9 +82,31 @@ func (o *Options) check() error {
 	return o.checkPlaces()
 }
 
+// checkPorts checks that no node's further ports are another node's.
+func (o *Options) checkPorts() error {
+	ahead := []int{0}
+	for _, word := range o.Command {
+		for _, more := range actuate.PortsAhead(word) {
+			if !slices.Contains(ahead, more) {
+				ahead = append(ahead, more)
+			}
+		}
+	}
+	slices.Sort(ahead)
+	for i, more := range ahead {
+		switch {
+		case o.LastPort+more > 65535:
+			return fmt.Errorf("command has {port+%d}: with ports to %d that leaves the range up to 65535", more, o.LastPort)
+		case i > 0 && more-ahead[i-1] <= o.LastPort-o.FirstPort:
+			return fmt.Errorf("command has {port+%d}: nodes have ports %d to %d, so that it would be another node's; add at least %d", more, o.FirstPort, o.LastPort, ahead[i-1]+o.LastPort-o.FirstPort+1)
+		}
+	}
+	return nil
+}
+
 // checkPlaces checks where engines and logs are.
 func (o *Options) checkPlaces() error {
-	if err := checkPlaceholders(o.URL, "port", "key"); err != nil {
+	if err := actuate.CheckPlaceholders(o.URL, "port", "key"); err != nil {
 		return fmt.Errorf("url %q: %w", o.URL, err)
 	}
 	u, err := url.Parse(o.url("k", o.FirstPort))
@@ -109,34 +134,22 @@ func either(s, otherwise string) string {
 	return s
 }
 
-var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
-
-// checkPlaceholders returns an error that names the first placeholder that is not known.
-func checkPlaceholders(s string, known ...string) error {
-	for _, p := range placeholder.FindAllString(s, -1) {
-		if !slices.Contains(known, p[1:len(p)-1]) {
-			return fmt.Errorf("unknown placeholder %s: use {%s}", p, strings.Join(known, "}, {"))
-		}
-	}
-	return nil
-}
-
 // command is what one node runs.
 func (o *Options) command(w actuate.Wanted, port int) ([]string, error) {
-	replace := strings.NewReplacer("{port}", strconv.Itoa(port), "{key}", w.Key, "{model}", w.Model)
+	own := map[string]string{"port": strconv.Itoa(port), "key": w.Key, "model": w.Model}
 	words := make([]string, len(o.Command))
 	for i, word := range o.Command {
 		if w.Model == "" && strings.Contains(word, "{model}") {
 			return nil, fmt.Errorf("command, word %d %q: no model was named: name one in the offer, or write it into the command", i+1, word)
 		}
-		words[i] = replace.Replace(word)
+		words[i] = actuate.Fill(word, own)
 	}
 	return words, nil
 }
 
 // url is where one node's engine is.
 func (o *Options) url(key string, port int) string {
-	return strings.NewReplacer("{port}", strconv.Itoa(port), "{key}", key).Replace(o.URL)
+	return actuate.Fill(o.URL, map[string]string{"port": strconv.Itoa(port), "key": key})
 }
 
 // environ is the environment of one node.

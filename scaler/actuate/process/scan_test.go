@@ -35,6 +35,10 @@ func TestOptionsThatAreWrong(t *testing.T) {
 		{"port 0", func(o *Options) { o.FirstPort = 0 }, []string{"0 to 10010"}},
 		{"max", func(o *Options) { o.MaxNodes = -1 }, []string{"-1"}},
 		{"stop after", func(o *Options) { o.StopAfter = -time.Second }, []string{"-1s"}},
+		{"further port beyond the last", func(o *Options) { o.FirstPort, o.LastPort, o.Command = 65000, 65010, []string{"x", "{port+1000}"} }, []string{"{port+1000}", "65535"}},
+		{"further port of another node", func(o *Options) {
+			o.FirstPort, o.LastPort, o.Command = 9000, 9009, []string{"x", "{port+20}", "{port+25}"}
+		}, []string{"{port+25}", "at least 30"}},
 		{"url", func(o *Options) { o.URL = "127.0.0.1:{port}" }, []string{"127.0.0.1:{port}"}},
 		{"url's scheme", func(o *Options) { o.URL = "tcp://h:{port}" }, []string{"tcp://", "http://host:{port}"}},
 		{"url's placeholder", func(o *Options) { o.URL = "http://h:{model}" }, []string{"{model}", "{port}, {key}"}},
