@@ -69,6 +69,9 @@ install_tokenizers() {
   return 0
 }
 
+# What is missing of it, report says.
+install_moto() { scripts/moto.sh >/dev/null; }
+
 report() {
   has gcc || missing 'a C compiler (gcc)' 'the race detector'
   has python3 || missing python3 'the end-to-end test with the OpenAI client'
@@ -84,6 +87,7 @@ report() {
   [ -d ../shared/data ] || missing 'captures and traces beside the checkout (../shared/data)' 'tests that replay them'
   scripts/models.sh --check
   scripts/libtokenizers.sh --check
+  scripts/moto.sh --check
   return 0
 }
 
@@ -94,6 +98,7 @@ fi
 if [ "${1:-}" != --check ]; then
   install_packages
   install_python
+  install_moto
   install_tokenizers
 fi
 report
