@@ -64,7 +64,7 @@ func inPool(n *state.Node, model string) bool {
 // trafficOf adds up what was counted of a model and its adapters.
 func trafficOf(totals *dataplane.Totals, s *state.State, model string) scaler.Traffic {
 	t := scaler.Traffic{
-		Uncached: make([]float64, len(scaler.TokenBounds)+1), TTFT: make([]float64, len(scaler.TTFTBounds)+1),
+		Uncached: make([]float64, len(scaler.TokenBounds)+1), TTFT: scaler.NewTTFT(),
 	}
 	ours := map[string]bool{model: true}
 	for _, n := range s.Nodes {
@@ -86,8 +86,10 @@ func trafficOf(totals *dataplane.Totals, s *state.State, model string) scaler.Tr
 		for i, n := range m.Uncached.Counts {
 			t.Uncached[i] += float64(n)
 		}
-		for i, n := range m.TTFT.Counts {
-			t.TTFT[i] += float64(n)
+		for size := range m.TTFT {
+			for i, n := range m.TTFT[size].Counts {
+				t.TTFT[scaler.TTFTBucket(size, i)] += float64(n)
+			}
 		}
 	}
 	return t

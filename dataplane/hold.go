@@ -39,6 +39,7 @@ type wait struct {
 	tally    *HoldTally
 	arrived  bool // it is counted in ModelTally.Requests …
 	placed   bool // … and in what is counted of those that were sent
+	size     int  // by uncached tokens, a bucket of ModelTally.Uncached
 
 	next, prev *exchange // in loop.parking
 }

@@ -12,9 +12,11 @@ type ModelTally struct {
 	PromptTokens   uint64 // of those that were sent …
 	UncachedTokens uint64 // … and of them, what the chosen node was not known to hold
 	Uncached       tally.Histogram
-	TTFT           tally.Histogram // of streams: seconds from the whole request to its first event
-	OutputTokens   uint64          // of answers that ended well; an event is one where the engine does not say …
-	Answers        uint64          // … of so many
+	// TTFT is of streams, by the bucket of Uncached: seconds from the whole request to its
+	// first event.
+	TTFT         []tally.Histogram
+	OutputTokens uint64 // of answers that ended well; an event is one where the engine does not say …
+	Answers      uint64 // … of so many
 }
 
 // UncachedBounds and TTFTBounds are the upper bounds of ModelTally's histograms, in
@@ -25,7 +27,11 @@ var (
 )
 
 func newModelTally() *ModelTally {
-	return &ModelTally{Uncached: tally.NewHistogram(UncachedBounds), TTFT: tally.NewHistogram(TTFTBounds)}
+	t := &ModelTally{Uncached: tally.NewHistogram(UncachedBounds), TTFT: make([]tally.Histogram, len(UncachedBounds)+1)}
+	for size := range t.TTFT {
+		t.TTFT[size] = tally.NewHistogram(TTFTBounds)
+	}
+	return t
 }
 
 func (t *ModelTally) merge(o *ModelTally) {
@@ -33,7 +39,9 @@ func (t *ModelTally) merge(o *ModelTally) {
 	t.PromptTokens += o.PromptTokens
 	t.UncachedTokens += o.UncachedTokens
 	t.Uncached.Merge(&o.Uncached)
-	t.TTFT.Merge(&o.TTFT)
+	for size := range t.TTFT {
+		t.TTFT[size].Merge(&o.TTFT[size])
+	}
 	t.OutputTokens += o.OutputTokens
 	t.Answers += o.Answers
 }
@@ -84,7 +92,8 @@ func (l *loop) countArrival(x *exchange) {
 		uncached := x.uncached(slot)
 		t.PromptTokens += uint64(x.polReq.PromptTokens)
 		t.UncachedTokens += uint64(uncached)
-		t.Uncached.Observe(float64(uncached))
+		x.wait.size = t.Uncached.Bucket(float64(uncached))
+		t.Uncached.ObserveIn(x.wait.size, float64(uncached))
 	}
 }
 
@@ -92,7 +101,7 @@ func (l *loop) countArrival(x *exchange) {
 // for here.
 func (l *loop) countTTFT(x *exchange) {
 	if t := l.modelTally(x); t != nil {
-		t.TTFT.Observe(seconds(l.now - x.readNs))
+		t.TTFT[x.wait.size].Observe(seconds(l.now - x.readNs))
 	}
 }
 

@@ -28,16 +28,19 @@ const (
 
 	listEveryNs   = int64(15e9)
 	listSoonNs    = int64(5e9) // while a node of the offer comes or goes
+	listLeastNs   = int64(1e9) // between two lists, however often somebody calls for one
 	againNs       = int64(5e9) // after a call whose outcome is not known, doubled each time …
 	againMostNs   = int64(60e9)
-	giveUpAfter   = 6 // … and so many are enough
-	absentLists   = 2 // lists in a row that do not name a node: it is gone
+	giveUpAfter   = 6  // … and so many are enough
+	absentLists   = 2  // lists in a row that do not name a node: it is gone …
+	absentLive    = 20 // … and so many while routers see it at work: lists err too
 	settleNs      = int64(60e9)
 	emptyNs       = int64(1e9) // a draining node is empty for so long before it is ended
 	startUpGain   = 0.3
 	withheldMost  = int64(3600e9)
-	startAtLeast  = 120.0 // seconds that any node has to come up
-	startMultiple = 3.0   // of its start-up time, after which it is given up
+	sayAgainNs    = int64(60e9) // between two failures of a list that differ, doubled each time
+	startAtLeast  = 120.0       // seconds that any node has to come up
+	startMultiple = 3.0         // of its start-up time, after which it is given up
 )
 
 // withheldFor is how long an offer rests after a failure, by what it was; doubled
@@ -64,6 +67,11 @@ type Owned struct {
 	againNs  int64 // no call before
 	tries    int   // calls in a row whose outcome is not known
 	doubtful bool  // a Create of it may yet make it
+	unsure   bool  // a Create of it was not answered: it may be there, whatever a later one says
+	served   bool  // it has served since this Book began
+	final    bool  // it leaves for good: nobody can ask it back
+	atWork   bool  // the routers saw it serve, or requests on it, when they were asked last
+	lostNs   int64 // since when it serves and no router has it; 0 = one has
 	told     bool  // Delete was answered …
 	toldNs   int64 // … then
 	absent   int   // lists in a row that do not name it
@@ -111,7 +119,11 @@ type offerState struct {
 	listing  bool
 	listNs   int64 // when it was asked last
 	listErr  string
+	soon     bool              // it is to be asked before its time
+	sayNs    int64             // another failure of the list is not said before …
+	sayPause int64             // … as so much lay between the last two
 	orphans  map[string]Orphan // by id
+	strays   map[string]bool   // ids of nodes that are no node's of ours, or one too many, while they are told to end
 	seen     bool              // it was listed once
 }
 
@@ -182,7 +194,9 @@ type (
 	// Deleted answers CallDelete.
 	Deleted struct {
 		NowNs int64
+		Offer string
 		Key   string
+		ID    string // that CallDelete named
 		Err   error
 	}
 	// Listed answers CallList. With Part nodes that are not named are not missing:
@@ -225,7 +239,7 @@ func (e Elapsed) at() int64 { return e.NowNs }
 func NewBook(set BookSettings, journal []Record) *Book {
 	b := &Book{set: set, nodes: map[string]*Owned{}, offers: map[string]*offerState{}}
 	for _, o := range set.Offers {
-		b.offers[o.Name] = &offerState{offer: o, orphans: map[string]Orphan{}}
+		b.offers[o.Name] = &offerState{offer: o, orphans: map[string]Orphan{}, strays: map[string]bool{}}
 	}
 	for _, r := range journal {
 		b.number = max(b.number, r.Number)
@@ -235,10 +249,11 @@ func NewBook(set BookSettings, journal []Record) *Book {
 			delete(b.nodes, r.Key)
 			b.bury(r.Key)
 		default:
+			doubtful := r.Stage == StageAsked || r.Stage == StageEnding && r.ID == ""
 			b.nodes[r.Key] = &Owned{
 				Key: r.Key, Offer: r.Offer, ID: r.ID, URL: r.URL, Stage: r.Stage, Why: r.Why,
-				doubtful: r.Stage == StageAsked || r.Stage == StageEnding && r.ID == "",
-				tries:    1, // a call may have been under way
+				doubtful: doubtful, unsure: doubtful, served: r.Stage == StageServing,
+				tries: 1, // a call may have been under way
 			}
 		}
 	}
@@ -308,7 +323,7 @@ func (b *Book) Offers() []OfferStatus {
 	for i := range b.set.Offers {
 		name := b.set.Offers[i].Name
 		o := b.offers[name]
-		status := OfferStatus{Name: name, StartUpSeconds: o.startUp, Uncertain: len(o.orphans)}
+		status := OfferStatus{Name: name, Unlisted: o.listErr, StartUpSeconds: o.startUp, Uncertain: len(o.orphans)}
 		switch {
 		case b.nowNs < o.until:
 			status.Withheld = o.why
@@ -355,7 +370,7 @@ func (b *Book) forget(n *Owned, why string) {
 	b.bury(n.Key)
 	b.do(Record{Key: n.Key, Number: b.number, Why: why})
 	message := "node is given back"
-	if n.Stage == StageAsked {
+	if n.ID == "" {
 		message = "node was not made"
 	}
 	b.tell(slog.LevelInfo, message, slog.String("node", n.Key), slog.String("offer", n.Offer), slog.String("why", why))
@@ -384,9 +399,10 @@ func (b *Book) sorted(visit func(*Owned)) {
 	}
 }
 
-// RelistSoon has an offer's nodes listed with the next Elapsed.
+// RelistSoon has an offer's nodes listed with the next Elapsed, or a moment later if
+// they were just listed.
 func (b *Book) RelistSoon(offer string) {
 	if o := b.offers[offer]; o != nil {
-		o.listNs = 0
+		o.soon = true
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -20,6 +21,15 @@ type cloud struct {
 	next  int
 	nodes []*vm
 	calm  bool // nothing goes wrong any more
+	more  bool // more goes wrong than the contract of List allows, and nodes come in halves
+	twice bool // a Create that is asked again may make another node
+	past  map[string]snapshot
+}
+
+// snapshot is a list that was true once.
+type snapshot struct {
+	nowNs int64
+	list  []actuate.Instance
 }
 
 type vm struct {
@@ -30,7 +40,9 @@ type vm struct {
 	phase    actuate.Phase
 	inFlight int64
 	draining bool
-	known    bool // to the router
+	known    bool  // to the router
+	sickNs   int64 // since when the router finds it down; 0 = it does not
+	endsNs   int64 // its provider takes it back then; 0 = it does not
 }
 
 func (c *cloud) live() (n int) {
@@ -73,11 +85,14 @@ func (c *cloud) create(key string) (actuate.Instance, error) {
 		return actuate.Instance{}, errors.New("time-out")
 	}
 	v := c.asked(key)
-	if v == nil {
+	if v == nil || c.twice && !c.calm && rapid.IntRange(0, 3).Draw(c.t, "double") == 0 {
 		c.next++
 		v = &vm{key: key, id: fmt.Sprint("i-", c.next), phase: actuate.Pending}
 		v.upNs = c.nowNs + int64(rapid.IntRange(0, 300).Draw(c.t, "up"))*1e9
 		v.listedNs = c.nowNs + int64(rapid.SampledFrom([]int{0, 0, 0, 20}).Draw(c.t, "lag"))*1e9
+		if fate == "half" {
+			v.upNs = 1 << 62 // no engine ever comes up
+		}
 		if fate == "late" {
 			v.bornNs = c.nowNs + int64(rapid.IntRange(1, 50).Draw(c.t, "born"))*1e9
 		}
@@ -85,7 +100,7 @@ func (c *cloud) create(key string) (actuate.Instance, error) {
 	} else if fate != "late" {
 		v.bornNs = 0 // the second request found the first
 	}
-	if fate == "lost after" || fate == "late" {
+	if fate == "lost after" || fate == "late" || fate == "half" {
 		return actuate.Instance{}, errors.New("time-out")
 	}
 	return c.instance(v), nil
@@ -95,15 +110,22 @@ func (c *cloud) fate(of string) string {
 	if c.calm {
 		return "ok"
 	}
-	return rapid.SampledFrom([]string{"ok", "ok", "ok", "lost before", "lost after", "late"}).Draw(c.t, of)
+	fates := []string{"ok", "ok", "ok", "lost before", "lost after", "late", "half"}
+	if !c.more {
+		fates = fates[:6]
+	}
+	return rapid.SampledFrom(fates).Draw(c.t, of)
 }
 
 func (c *cloud) instance(v *vm) actuate.Instance {
 	if v.phase == actuate.Pending && c.nowNs >= v.upNs {
 		v.phase = actuate.Running
 	}
+	if v.endsNs != 0 && v.phase == actuate.Running {
+		v.phase = actuate.Ending
+	}
 	i := actuate.Instance{Key: v.key, ID: v.id, Phase: v.phase}
-	if v.phase == actuate.Running {
+	if v.phase == actuate.Running || v.phase == actuate.Ending {
 		i.URL = "http://" + v.id
 	}
 	return i
@@ -122,23 +144,44 @@ func (c *cloud) delete(i actuate.Instance) error {
 			v.phase = actuate.Ended
 		}
 	}
-	if fate == "lost after" || fate == "late" {
+	if fate != "ok" {
 		return errors.New("time-out")
 	}
 	return nil
 }
 
-func (c *cloud) list() ([]actuate.Instance, error) {
-	if !c.calm && rapid.IntRange(0, 5).Draw(c.t, "list") == 0 {
+// list is what there is at an offer, whose name all keys begin with: at worst what there
+// was a moment ago, or one node twice.
+func (c *cloud) list(offer string) ([]actuate.Instance, error) {
+	how := 1
+	if !c.calm {
+		how = rapid.IntRange(0, 5).Draw(c.t, "list")
+	}
+	if how == 0 {
 		return nil, errors.New("time-out")
+	}
+	if was := c.past[offer]; how == 5 && c.more && !c.twice && was.nowNs != 0 && c.nowNs-was.nowNs <= 20e9 {
+		return was.list, nil
 	}
 	var list []actuate.Instance
 	for _, v := range c.nodes {
+		if !strings.HasPrefix(v.key, offer+"-") {
+			continue
+		}
+		if c.twice {
+			v.listedNs = 0
+		}
 		if c.nowNs >= v.listedNs && c.nowNs >= v.bornNs && v.phase != actuate.Ended {
 			list = append(list, c.instance(v))
 		}
 	}
 	slices.SortFunc(list, func(a, b actuate.Instance) int { return len(a.ID)*1000 - len(b.ID)*1000 + cmpString(a.ID, b.ID) })
+	if how == 4 && c.more && len(list) > 0 {
+		list = append(list, list[0])
+	}
+	if c.more {
+		c.past[offer] = snapshot{c.nowNs, list}
+	}
 	return list, nil
 }
 
@@ -160,6 +203,8 @@ type world struct {
 	offset  int64 // of the Book's clock, which begins anew with each restart
 	crash   int   // effects until the process dies; below 0 = it does not
 	queue   []BookEvent
+	deaf    bool   // the router cannot be asked
+	died    func() // called after each restart; nil = nothing
 }
 
 func (w *world) now() int64 { return w.nowNs - w.offset + 1 }
@@ -187,26 +232,26 @@ func (w *world) carryOut(effect BookEffect) {
 		i, err := w.cloud.create(e.Key)
 		w.answer(Created{NowNs: w.now(), Offer: e.Offer, Key: e.Key, Instance: i, Err: err})
 	case CallDelete:
-		w.answer(Deleted{NowNs: w.now(), Key: e.Instance.Key, Err: w.cloud.delete(e.Instance)})
+		w.answer(Deleted{NowNs: w.now(), Offer: e.Offer, Key: e.Instance.Key, ID: e.Instance.ID, Err: w.cloud.delete(e.Instance)})
 	case CallList:
 		asked := w.now()
-		list, err := w.cloud.list()
+		list, err := w.cloud.list(e.Offer)
 		w.answer(Listed{NowNs: w.now(), Offer: e.Offer, AskedNs: asked, Instances: list, Err: err})
 	case DrainNode:
-		if v := w.cloud.find(e.Key); v != nil && v.known {
-			v.draining = !e.Back
+		for _, v := range w.cloud.nodes {
+			if v.key == e.Key && v.known {
+				v.draining = !e.Back
+			}
 		}
 	case PublishNodes:
-		published := map[string]bool{}
+		published := map[string]string{}
 		for _, n := range w.book.Published() {
-			published[n.Key] = true
+			published[n.Key] = n.URL
 		}
 		for _, v := range w.cloud.nodes {
-			if published[v.key] {
-				v.known = true
-			} else if v.known && v.inFlight == 0 {
-				v.known, v.draining = false, false
-			}
+			// What is on it goes on; nothing new is sent.
+			v.known = published[v.key] == "http://"+v.id
+			v.draining = v.draining && v.known
 		}
 	}
 }
@@ -226,13 +271,20 @@ func (w *world) restart() {
 		v.inFlight, v.draining, v.known = 0, false, false
 	}
 	w.book = NewBook(w.set, w.journal)
+	if w.died != nil {
+		w.died()
+	}
 }
 
 // traffic moves requests: a node that the router knows and that does not drain may
 // get some; those on it may end.
 func (w *world) traffic() {
 	for _, v := range w.cloud.nodes {
-		if v.phase == actuate.Running && v.known && !v.draining && rapid.Bool().Draw(w.t, "arrive") {
+		if v.endsNs != 0 && w.nowNs >= v.endsNs { // with all that is on it
+			v.phase, v.inFlight = actuate.Ended, 0
+		}
+		up := v.phase == actuate.Running || v.phase == actuate.Ending
+		if up && v.known && !v.draining && v.sickNs == 0 && rapid.Bool().Draw(w.t, "arrive") {
 			v.inFlight++
 		}
 		if v.inFlight > 0 && rapid.IntRange(0, 2).Draw(w.t, "end") > 0 {
@@ -241,20 +293,29 @@ func (w *world) traffic() {
 	}
 }
 
+// watched is what the router finds it to be.
+func (v *vm) watched() Phase {
+	switch {
+	case v.sickNs != 0 || v.phase == actuate.Ended:
+		return Down
+	case v.draining:
+		return Draining
+	case v.phase == actuate.Pending:
+		return Starting
+	}
+	return Ready
+}
+
 func (w *world) watch() {
+	if w.deaf {
+		return
+	}
 	var seen []Watch
 	for _, v := range w.cloud.nodes {
-		if !v.known || v.phase == actuate.Ended {
+		if !v.known {
 			continue
 		}
-		phase := Starting
-		switch {
-		case v.draining:
-			phase = Draining
-		case v.phase == actuate.Running:
-			phase = Ready
-		}
-		seen = append(seen, Watch{Key: v.key, Phase: phase, Draining: v.draining, InFlight: v.inFlight})
+		seen = append(seen, Watch{Key: v.key, Phase: v.watched(), Draining: v.draining, InFlight: v.inFlight})
 	}
 	w.step(Watched{w.now(), seen})
 }

@@ -12,10 +12,16 @@ import (
 // ordered takes what Plan decided.
 func (b *Book) ordered(e Ordered) {
 	for _, key := range e.Undrain {
-		if n := b.nodes[key]; n != nil && n.Stage == StageLeaving {
-			b.enter(n, StageServing, "it is needed again")
-			b.do(DrainNode{Key: key, Back: true})
+		n := b.nodes[key]
+		if n == nil || n.Stage != StageLeaving || n.final {
+			continue
 		}
+		stage := StageServing
+		if !n.served { // that it comes up in time is watched again
+			stage = StageComing
+		}
+		b.enter(n, stage, "it is needed again")
+		b.do(DrainNode{Key: key, Back: true})
 	}
 	for _, s := range e.Start {
 		for range s.Count {
@@ -34,7 +40,7 @@ func (b *Book) ordered(e Ordered) {
 // ask decides for a node, unless its offer may give no more.
 func (b *Book) ask(offer, why string) {
 	o := b.offers[offer]
-	if o == nil || b.nowNs < o.until || o.offer.Quota > 0 && b.at(offer)+len(o.orphans) >= o.offer.Quota {
+	if o == nil || b.nowNs < o.until || len(b.nodes) >= MostNodes || o.offer.Quota > 0 && b.at(offer)+len(o.orphans) >= o.offer.Quota {
 		return
 	}
 	n := &Owned{Key: b.nextKey(offer), Offer: offer, AskedNs: b.nowNs, StageNs: b.nowNs, doubtful: true}
@@ -66,6 +72,12 @@ func (b *Book) leave(n *Owned, why string) {
 	}
 	b.enter(n, StageLeaving, why)
 	b.do(DrainNode{Key: n.Key})
+}
+
+// giveUp has a node leave for good.
+func (b *Book) giveUp(n *Owned, why string) {
+	n.final = true
+	b.leave(n, why)
 }
 
 // end tells a node to end. Whoever calls it knows that nothing is on it.
@@ -101,13 +113,9 @@ func (b *Book) created(e Created) {
 	switch {
 	case refusal != nil:
 		b.withhold(n.Offer, withheldFor[refusal.Reason], e.Err.Error())
-		if n.tries == 0 {
-			b.forget(n, e.Err.Error())
-			return
-		}
-		b.end(n, e.Err.Error()) // an earlier call may have made it
+		b.refused(n, e.Err.Error())
 	case e.Err != nil:
-		n.Detail = e.Err.Error()
+		n.Detail, n.unsure = e.Err.Error(), true
 		b.later(n)
 		b.tell(slog.LevelWarn, "it is not known whether a node was made", slog.String("node", n.Key), slog.String("offer", n.Offer), slog.Any("err", e.Err))
 		if n.tries >= giveUpAfter && n.Stage == StageAsked {
@@ -116,37 +124,64 @@ func (b *Book) created(e Created) {
 		}
 	default:
 		n.doubtful, n.tries = false, 0
-		b.learned(n, e.Instance)
+		if !n.isOther(e.Instance) { // else it is there twice, or was: the next list will show
+			b.learned(n, e.Instance)
+		}
 	}
 	if b.nodes[n.Key] == n && n.Stage == StageEnding && !n.calling {
 		b.delete(n)
 	}
 }
 
+// refused takes that a Create was refused. That call made nothing, but an earlier one
+// may have, and a list may have shown it meanwhile.
+func (b *Book) refused(n *Owned, why string) {
+	switch {
+	case n.Stage != StageAsked && n.Stage != StageEnding || n.ID != "":
+	case !n.unsure:
+		b.forget(n, why)
+	case n.Stage == StageAsked:
+		b.end(n, why)
+	}
+}
+
+// isOther reports whether an instance of the node's key is not the one that is known.
+func (n *Owned) isOther(i actuate.Instance) bool { return n.ID != "" && i.ID != "" && i.ID != n.ID }
+
 // learned takes what a provider says of a node.
 func (b *Book) learned(n *Owned, i actuate.Instance) {
 	n.Detail, n.absent = i.Detail, 0
 	if i.Phase == actuate.Ended {
-		b.ended(n, "it has ended at its provider: "+i.Detail)
+		b.ended(n, withDetail("it has ended at its provider", i.Detail))
 		return
 	}
 	n.doubtful = false
 	changed := i.ID != "" && i.ID != n.ID || i.URL != "" && i.URL != n.URL
+	if n.isOther(i) && n.URL != "" { // the URL was the other one's
+		n.URL, b.publish = "", true
+	}
 	if i.ID != "" {
 		n.ID = i.ID
 	}
 	if i.URL != "" && n.URL != i.URL {
-		n.URL = i.URL
-		b.publish = true
+		n.URL, b.publish = i.URL, true
 	}
 	switch {
 	case i.Phase == actuate.Ending && n.Stage != StageLeaving && n.Stage != StageEnding:
-		b.leave(n, "its provider ends it: "+i.Detail)
+		b.giveUp(n, withDetail("its provider ends it", i.Detail))
 	case n.Stage == StageAsked:
 		b.enter(n, StageComing, "its provider has it")
 	case changed:
 		b.record(n)
 	}
+}
+
+// withDetail adds a provider's words, if there are any.
+func withDetail(why, detail string) string {
+	if detail = strings.TrimSpace(detail); detail != "" {
+		why += ": " + detail
+	}
+	return why
 }
 
 // ended takes note that a node is no more.
@@ -163,7 +198,7 @@ func (b *Book) ended(n *Owned, why string) {
 // withhold rests an offer after a failure.
 func (b *Book) withhold(offer string, forNs int64, why string) {
 	o := b.offers[offer]
-	if o == nil {
+	if o == nil || b.nowNs < o.until { // what else was under way fails for the same cause: it counts once
 		return
 	}
 	o.until = b.nowNs + min(withheldMost, forNs<<min(o.failures, 8))
@@ -174,8 +209,11 @@ func (b *Book) withhold(offer string, forNs int64, why string) {
 
 func (b *Book) deleted(e Deleted) {
 	n := b.nodes[e.Key]
-	if n == nil {
-		return // an orphan, or one too many of a key: the next list will show
+	if n == nil { // not ours, or one too many of a key: the next list will show
+		if o := b.offers[e.Offer]; o != nil {
+			delete(o.strays, e.ID)
+		}
+		return
 	}
 	n.calling = false
 	if e.Err != nil {
@@ -189,7 +227,7 @@ func (b *Book) deleted(e Deleted) {
 	}
 	n.againNs = b.nowNs + againMostNs
 	if o := b.offers[n.Offer]; o != nil {
-		o.listNs = 0 // to see it gone
+		o.soon = true // to see it gone
 	}
 }
 
@@ -201,10 +239,7 @@ func (b *Book) listed(e Listed) {
 	}
 	o.listing = false
 	if e.Err != nil {
-		if o.listErr != e.Err.Error() {
-			o.listErr = e.Err.Error()
-			b.tell(slog.LevelError, "an offer's nodes cannot be listed", slog.String("offer", e.Offer), slog.Any("err", e.Err))
-		}
+		b.unlisted(o, e.Err)
 		return
 	}
 	named := map[string]actuate.Instance{}
@@ -218,11 +253,25 @@ func (b *Book) listed(e Listed) {
 		}
 		if i, ok := named[n.Key]; ok {
 			b.present(n, i)
-		} else if !e.Part {
-			b.missing(n, e.AskedNs)
+		} else if !e.Part || n.Stage == StageEnding {
+			b.missing(n, e)
 		}
 	})
-	o.orphans, o.listErr, o.seen = orphans, "", true
+	if o.listErr != "" {
+		b.tell(slog.LevelInfo, "an offer's nodes can be listed again", slog.String("offer", e.Offer))
+	}
+	o.orphans, o.listErr, o.seen, o.sayNs, o.sayPause = orphans, "", true, 0, 0
+}
+
+// unlisted takes that a list failed. Providers put numbers of requests and ports into
+// their words, so that no two failures say the same: those are not all news.
+func (b *Book) unlisted(o *offerState, err error) {
+	if o.listErr != err.Error() && b.nowNs >= o.sayNs {
+		o.sayPause = min(withheldMost, max(sayAgainNs, 2*o.sayPause))
+		o.sayNs = b.nowNs + o.sayPause
+		b.tell(slog.LevelError, "an offer's nodes cannot be listed", slog.String("offer", o.offer.Name), slog.Any("err", err))
+	}
+	o.listErr = err.Error()
 }
 
 // found takes one instance of a list.
@@ -237,11 +286,12 @@ func (b *Book) found(o *offerState, i actuate.Instance, named map[string]actuate
 	case n == nil && slices.Contains(b.tombs, i.Key):
 		// It was told to end, or given up, and came all the same.
 		if i.Phase != actuate.Ending {
-			b.do(CallDelete{Offer: name, Instance: i})
+			b.stray(o, i)
 		}
 		orphans[i.ID] = Orphan{name, i, b.nowNs}
 	case n == nil || i.Key == "":
 		b.orphan(o, i, orphans)
+	case twice && i.ID == other.ID: // one node, listed twice
 	case twice:
 		keep, drop := other, i
 		if n.ID != "" && i.ID == n.ID || n.ID != other.ID && i.Phase != actuate.Ended && other.Phase == actuate.Ended {
@@ -249,13 +299,24 @@ func (b *Book) found(o *offerState, i actuate.Instance, named map[string]actuate
 		}
 		named[i.Key] = keep
 		if drop.Phase == actuate.Pending || drop.Phase == actuate.Running {
-			b.tell(slog.LevelError, "a node exists twice; one is ended", slog.String("node", i.Key), slog.String("offer", name), slog.String("id", drop.ID))
-			b.do(CallDelete{Offer: name, Instance: actuate.Instance{ID: drop.ID, URL: drop.URL}})
+			if b.stray(o, actuate.Instance{ID: drop.ID, URL: drop.URL}) {
+				b.tell(slog.LevelError, "a node exists twice; one is ended", slog.String("node", i.Key), slog.String("offer", name), slog.String("id", drop.ID))
+			}
 			orphans[drop.ID] = Orphan{name, drop, b.nowNs}
 		}
 	default:
 		named[i.Key] = i
 	}
+}
+
+// stray ends an instance that stands for no node of ours, unless that is under way.
+func (b *Book) stray(o *offerState, i actuate.Instance) bool {
+	if o.strays[i.ID] {
+		return false
+	}
+	o.strays[i.ID] = true
+	b.do(CallDelete{Offer: o.offer.Name, Instance: i})
+	return true
 }
 
 // orphan takes a node that nobody here asked for.
@@ -275,18 +336,27 @@ func (b *Book) orphan(o *offerState, i actuate.Instance, orphans map[string]Orph
 	b.nodes[n.Key] = n
 	b.enter(n, StageComing, "it was found and nobody had asked for it")
 	if b.set.Orphans == "remove" {
-		b.leave(n, "nobody asked for it")
+		b.giveUp(n, "nobody asked for it")
 	}
 }
 
 // present takes what a list says of a node.
 func (b *Book) present(n *Owned, i actuate.Instance) {
 	if n.Stage != StageEnding {
-		b.learned(n, i)
+		switch {
+		case i.Phase == actuate.Ended && n.calling: // the call's answer may bring another one
+		case n.isOther(i) && n.atWork && n.absent < absentLive: // and where is the one that the routers see?
+			n.absent++
+		default:
+			b.learned(n, i)
+		}
 		return
 	}
+	if n.isOther(i) && i.Phase != actuate.Ended {
+		n.told, n.againNs = false, 0 // that one was not told
+	}
 	n.absent, n.Detail = 0, i.Detail
-	if n.ID == "" {
+	if i.ID != "" {
 		n.ID = i.ID
 	}
 	switch {
@@ -299,21 +369,22 @@ func (b *Book) present(n *Owned, i actuate.Instance) {
 }
 
 // missing takes that a list does not name a node.
-func (b *Book) missing(n *Owned, askedNs int64) {
-	if n.calling || askedNs < n.StageNs || n.told && askedNs < n.toldNs {
+func (b *Book) missing(n *Owned, e Listed) {
+	if n.calling || e.AskedNs < n.StageNs || n.told && e.AskedNs < n.toldNs {
 		return // the list may be older than what was done since
 	}
 	n.absent++
 	switch n.Stage {
 	case StageAsked: // Create is asked again, with the same key
 	case StageEnding:
-		// What was never seen may yet come, if Create was on its way.
-		if n.told && n.absent >= absentLists && (!n.doubtful || b.nowNs-n.toldNs >= settleNs) {
+		// What was never seen may yet come, if Create was on its way; and a list that
+		// cannot name all would have named what it heard of.
+		if n.told && n.absent >= absentLists && (!n.doubtful && !e.Part || b.nowNs-n.toldNs >= settleNs) {
 			b.forget(n, n.Why)
 		}
 	default:
 		// A list may lag behind the making of a node.
-		if n.absent >= absentLists && b.nowNs-n.StageNs >= settleNs {
+		if n.absent >= absentLists && (!n.atWork || n.absent >= absentLive) && b.nowNs-n.StageNs >= settleNs {
 			b.ended(n, "its provider has it no more")
 		}
 	}
@@ -321,23 +392,27 @@ func (b *Book) missing(n *Owned, askedNs int64) {
 
 // watched takes what the routers see.
 func (b *Book) watched(e Watched) {
+	seen := make(map[string]Watch, len(e.Nodes))
 	for _, w := range e.Nodes {
-		n := b.nodes[w.Key]
-		if n == nil {
-			continue
-		}
-		switch n.Stage {
-		case StageComing:
-			if w.Phase == Ready {
-				b.served(n)
-			}
-		case StageLeaving:
-			b.drains(n, w)
-		}
+		seen[w.Key] = w
 	}
 	b.sorted(func(n *Owned) {
-		// The routers do not have it: they were told and took it out.
-		if n.Stage == StageLeaving && !slices.ContainsFunc(e.Nodes, func(w Watch) bool { return w.Key == n.Key }) && b.emptyFor(n) {
+		w, there := seen[n.Key]
+		n.atWork = there && w.Phase != Down && (w.Phase == Ready || w.InFlight > 0)
+		switch {
+		case n.Stage != StageServing || there:
+			n.lostNs = 0
+		case n.lostNs == 0:
+			n.lostNs = b.nowNs
+		}
+		switch {
+		case n.Stage == StageComing && there && w.Phase == Ready:
+			b.served(n)
+		case n.Stage == StageComing && n.URL != "":
+			b.overdue(n)
+		case n.Stage == StageLeaving && there:
+			b.drains(n, w)
+		case n.Stage == StageLeaving && b.emptyFor(n): // the routers were told and took it out
 			b.end(n, n.Why)
 		}
 	})
@@ -346,21 +421,24 @@ func (b *Book) watched(e Watched) {
 // served takes note of a node's first service.
 func (b *Book) served(n *Owned) {
 	o := b.offers[n.Offer]
+	attrs := []slog.Attr{slog.String("node", n.Key), slog.String("offer", n.Offer)}
 	if o != nil && n.AskedNs > 0 {
 		took := float64(b.nowNs-n.AskedNs) / 1e9
+		attrs = append(attrs, slog.Float64("after_s", took))
 		if o.startUp.Known {
 			took = o.startUp.Value + startUpGain*(took-o.startUp.Value)
 		}
 		o.startUp, o.failures, o.until = Known(took), 0, 0
 	}
-	b.tell(slog.LevelInfo, "node serves", slog.String("node", n.Key), slog.String("offer", n.Offer), slog.Float64("after_s", float64(b.nowNs-n.AskedNs)/1e9))
+	n.served = true
+	b.tell(slog.LevelInfo, "node serves", attrs...)
 	b.enter(n, StageServing, "it serves")
 }
 
 // drains ends a leaving node once nothing is on it.
 func (b *Book) drains(n *Owned, w Watch) {
-	if !w.Draining && w.Phase != Draining && w.Phase != Down {
-		n.empty = 0
+	if !w.Draining && w.Phase != Draining {
+		n.empty = 0               // be it down now, it may be up and be sent to in a moment
 		if b.nowNs >= n.againNs { // the routers have not heard, or were started again
 			n.againNs = b.nowNs + againNs
 			b.do(DrainNode{Key: n.Key})
@@ -395,8 +473,11 @@ func (b *Book) elapsed() {
 		if b.moving(o.offer.Name) {
 			every = listSoonNs
 		}
+		if o.soon {
+			every = listLeastNs
+		}
 		if !o.listing && (o.listNs == 0 || b.nowNs-o.listNs >= every) {
-			o.listing, o.listNs = true, b.nowNs
+			o.listing, o.listNs, o.soon = true, b.nowNs, false
 			b.do(CallList{Offer: o.offer.Name})
 		}
 	}
@@ -428,19 +509,27 @@ func (b *Book) elapsedNode(n *Owned) {
 	case StageAsked:
 		b.create(n)
 	case StageComing:
-		limit := b.startLimit(o)
-		if float64(b.nowNs-n.StageNs)/1e9 < limit {
-			return
+		if n.URL == "" { // of others the routers may know better
+			b.overdue(n)
 		}
-		why := fmt.Sprintf("it did not serve within %.0f s", limit)
-		if n.Detail != "" {
-			why += ": " + strings.TrimSpace(n.Detail)
-		}
-		b.withhold(n.Offer, withheldFor[actuate.Capacity], why)
-		b.leave(n, why)
 	case StageEnding:
 		b.delete(n)
 	}
+}
+
+// overdue gives up a node that has not come up in time.
+func (b *Book) overdue(n *Owned) {
+	o := b.offers[n.Offer]
+	if o == nil || n.StageNs == 0 {
+		return
+	}
+	limit := b.startLimit(o)
+	if float64(b.nowNs-n.StageNs)/1e9 < limit {
+		return
+	}
+	why := withDetail(fmt.Sprintf("it did not serve within %.0f s", limit), n.Detail)
+	b.withhold(n.Offer, withheldFor[actuate.Capacity], why)
+	b.giveUp(n, why)
 }
 
 // startLimit is how long a node of an offer has to come up.

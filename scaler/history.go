@@ -10,18 +10,18 @@ const (
 	demandFade   = 300.0 // seconds in which what was learned of requests fades by e
 	regretFade   = 24 * 3600.0
 	regretWithin = int64(3600e9) // nodes asked for so soon after others were given back are regretted
-	regretMost   = 0.6
+	regretMost   = 0.7
 	regretFirst  = 0.08
 
 	// How the prediction is held to what is seen: by how much more, or less, work
 	// requests turn out to be than was computed.
 	skewMost    = 0.5 // of the logarithm
-	skewPace    = 0.5 // per hour, for each unit of the error's logarithm
+	skewPace    = 2.5 // per hour, for each unit of the square of the error's logarithm
 	skewFade    = 6 * 3600.0
 	lateEnough  = 2000 // requests that say something of a share of one in a hundred
 	lateFade    = 900.0
-	lateAim     = 0.65 // of the share that may be late: the rest is for what nobody foresees
-	lateClipped = 0.1  // in one interval no more than this share counts as late: an outage is no measure
+	lateAim     = 0.9 // of the share that may be late: the rest is for what nobody foresees
+	lateClipped = 0.1 // in one interval no more than this share counts as late: an outage is no measure
 )
 
 // want is how many nodes were wanted at a time.
@@ -237,31 +237,42 @@ func (h *History) speed(c *Config) speed {
 // late than the model says of these nodes under this load, requests are more, or less,
 // work than was computed.
 func (h *History) learnLate(t *Traffic, c *Config, elapsed float64, ready float64, load float64) {
+	all := t.ttft()
 	total := 0.0
-	for _, n := range t.TTFT {
+	for _, n := range all {
 		total += n
 	}
 	if total == 0 {
 		return
 	}
-	h.p99 = quantile(TTFTBounds, t.TTFT, .99)
+	h.p99 = quantile(TTFTBounds, all, .99)
 	v := h.speed(c)
 	if ready <= 0 || load <= 0 || !v.known() || !h.demand.known() {
 		return
 	}
 	perSecond := load * math.Exp(h.skew) / v.work(&h.demand)
-	expected := v.late(&h.demand, v.under(&h.demand, perSecond, ready), goal{seconds: c.TargetTTFTSeconds})
+	expected := v.late(&h.demand, v.under(&h.demand, perSecond, ready), c.goal())
 	keep := math.Exp(-elapsed / lateFade)
 	h.answered = h.answered*keep + total
-	h.late = h.late*keep + min(beyond(TTFTBounds, t.TTFT, c.TargetTTFTSeconds), lateClipped*total)
+	h.late = h.late*keep + min(lateOf(t, &v, c.goal()), lateClipped*total)
 	h.expected = h.expected*keep + min(expected, lateClipped)*total
 	if h.answered < lateEnough {
 		return
 	}
 	least := (1 - c.Attainment) * lateAim // a share that is far below it says nothing
 	h.skew *= math.Exp(-elapsed / skewFade)
-	off := math.Log((h.late/h.answered + least) / (h.expected/h.answered + least))
-	h.skew = min(skewMost, max(-skewMost, h.skew+off*skewPace*elapsed/3600))
+	// More late than may be is too many, also where the model expects it; and what is far off
+	// is mended sooner than what may be chance.
+	off := math.Log((h.late/h.answered + least) / (min(h.expected/h.answered, least) + least))
+	h.skew = min(skewMost, max(-skewMost, h.skew+off*math.Abs(off)*skewPace*elapsed/3600))
+}
+
+// lateOf is how many first tokens did not come in time.
+func lateOf(t *Traffic, v *speed, g goal) (late float64) {
+	for size := range len(TokenBounds) + 1 {
+		late += beyond(TTFTBounds, t.ttftOf(size), g.of(v, tokensOf(size)))
+	}
+	return late
 }
 
 // remember files how many nodes are wanted.

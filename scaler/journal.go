@@ -20,6 +20,7 @@ const (
 	journalName  = "scaler.journal"
 	lockName     = "scaler.lock"
 	mostLineSize = 1 << 20
+	mostLines    = 4096 // that a journal grows by before it is rewritten without what is past
 )
 
 // Journal is the Book on disk: a line of JSON for each change, written before it is
@@ -28,11 +29,14 @@ const (
 // or the end of the process. Append is for one goroutine.
 type Journal struct {
 	Epoch   string   // part of every key: made once
-	Records []Record // that were found, in order
+	Records []Record // that count, in order: what NewBook goes on from
 
 	folder string
 	lock   *os.File
 	file   *os.File
+	size   int64 // of the file, up to the end of its last whole line
+	most   int   // Records before the next rewriting
+	moved  bool  // the file was renamed, and that may not last
 }
 
 // epochLine is the first line of a journal.
@@ -123,9 +127,11 @@ func (j *Journal) take(number int, line []byte) error {
 	return nil
 }
 
-// rewrite replaces the file by one with what still counts.
+// rewrite replaces the file by one with what still counts. After an error it is the one
+// before, or as good.
 func (j *Journal) rewrite() error {
 	j.Records = compact(j.Records)
+	j.most = 2*len(j.Records) + mostLines
 	temporary := filepath.Join(j.folder, journalName+".new")
 	file, err := os.OpenFile(temporary, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -136,15 +142,36 @@ func (j *Journal) rewrite() error {
 	for _, r := range j.Records {
 		err = errors.Join(err, out.Encode(r))
 	}
-	if err = errors.Join(err, file.Sync(), os.Rename(temporary, filepath.Join(j.folder, journalName)), syncFolder(j.folder)); err != nil {
+	if err = errors.Join(err, file.Sync()); err == nil {
+		err = os.Rename(temporary, filepath.Join(j.folder, journalName))
+	}
+	if err != nil {
 		_ = file.Close()
 		return err
 	}
-	j.file = file
+	if j.file != nil {
+		_ = j.file.Close() // nothing leads to it any more
+	}
+	j.file, j.moved = file, true
+	if j.size, err = file.Seek(0, io.SeekCurrent); err != nil {
+		return err
+	}
+	return j.settle()
+}
+
+// settle makes a rename last.
+func (j *Journal) settle() error {
+	if !j.moved {
+		return nil
+	}
+	if err := syncFolder(j.folder); err != nil {
+		return err
+	}
+	j.moved = false
 	return nil
 }
 
-// syncFolder makes a rename last.
+// syncFolder puts the names in a folder on disk.
 func syncFolder(name string) error {
 	folder, err := os.Open(name)
 	if err != nil {
@@ -159,8 +186,10 @@ func compact(records []Record) []Record {
 	latest := map[string]int{}
 	number := int64(0)
 	for i, r := range records {
-		latest[r.Key] = i
 		number = max(number, r.Number)
+		if r.Key != "" {
+			latest[r.Key] = i
+		}
 	}
 	gone := 0
 	for _, i := range latest {
@@ -170,7 +199,7 @@ func compact(records []Record) []Record {
 	}
 	var kept []Record
 	for i, r := range records {
-		if latest[r.Key] != i || r.Key == "" {
+		if r.Key == "" || latest[r.Key] != i {
 			continue
 		}
 		if r.Stage == "" {
@@ -183,18 +212,40 @@ func compact(records []Record) []Record {
 	return append(kept, Record{Number: number})
 }
 
-// Append writes a record, and returns once it is on disk.
+// Append writes a record, and returns once it is on disk. After an error the journal is
+// as it was before: the next record must not stand behind half of this one.
 func (j *Journal) Append(r Record) error {
-	line, err := json.Marshal(r)
-	if err == nil {
-		_, err = j.file.Write(append(line, '\n'))
-	}
-	if err == nil {
-		err = j.file.Sync()
-	}
-	if err != nil {
+	if err := j.append(r); err != nil {
 		return fmt.Errorf("write scaler's journal in %q: %w", j.folder, err)
 	}
+	j.Records = append(j.Records, r)
+	if len(j.Records) >= j.most {
+		// That it fails is no harm: the record is on disk. It is tried again later.
+		_ = j.rewrite()
+	}
+	return nil
+}
+
+func (j *Journal) append(r Record) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := j.settle(); err != nil {
+		return err
+	}
+	line = append(line, '\n')
+	// Whatever a failure left behind the last whole line goes first.
+	if err := j.file.Truncate(j.size); err != nil {
+		return err
+	}
+	if _, err := j.file.WriteAt(line, j.size); err != nil {
+		return err
+	}
+	if err := j.file.Sync(); err != nil {
+		return err
+	}
+	j.size += int64(len(line))
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package scaler
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -15,7 +16,7 @@ import (
 const (
 	watchEvery   = time.Second
 	callTimeout  = time.Minute
-	callsAtOnce  = 8 // of one offer
+	callsAtOnce  = 8 // of one offer, besides its list
 	mostDecided  = 200
 	eventsQueued = 1024
 )
@@ -153,7 +154,7 @@ func (l *Loop) plan(ctx context.Context) {
 	s := l.opt.Routers.Signals(l.now())
 	s.NowNs = l.now()
 	s.Offers = l.book.Offers()
-	s.Nodes = l.merge(s.Nodes)
+	s.Nodes = l.book.merge(s.Nodes, s.NowNs)
 	var d Decision
 	d, l.history = Plan(s, l.history, &l.opt.Config)
 	l.last = Decided{time.Now(), d}
@@ -167,10 +168,10 @@ func (l *Loop) plan(ctx context.Context) {
 	l.step(ctx, Ordered{NowNs: l.now(), Start: d.Start, Drain: d.Drain, Undrain: d.Undrain, Why: d.Words})
 }
 
-// merge adds to what the routers know what only the scaler does.
-func (l *Loop) merge(seen []Node) []Node {
+// merge adds to what the routers know what only the Book does.
+func (b *Book) merge(seen []Node, nowNs int64) []Node {
 	owned := map[string]Owned{}
-	for _, n := range l.book.Nodes() {
+	for _, n := range b.Nodes() {
 		owned[n.Key] = n
 	}
 	nodes := make([]Node, 0, len(seen)+len(owned))
@@ -179,7 +180,9 @@ func (l *Loop) merge(seen []Node) []Node {
 		delete(owned, n.Name)
 		if ok {
 			n.Offer = o.Offer
-			if o.Stage == StageLeaving {
+			if o.Stage == StageLeaving && (o.final || n.Phase == Down) {
+				n.Phase, n.SinceNs = Down, nowNs // it is no use to ask it back, nor to give it back again
+			} else if o.Stage == StageLeaving {
 				n.Phase = Draining
 			}
 			if n.Phase == Starting {
@@ -196,9 +199,9 @@ func (l *Loop) merge(seen []Node) []Node {
 		case StageAsked, StageComing:
 			nodes = append(nodes, Node{Name: key, Offer: o.Offer, Phase: Starting, SinceNs: o.AskedNs})
 		case StageServing: // the routers have lost it, or have not heard of it again
-			nodes = append(nodes, Node{Name: key, Offer: o.Offer, Phase: Down, SinceNs: l.now()})
-		case StageLeaving:
-			nodes = append(nodes, Node{Name: key, Offer: o.Offer, Phase: Draining, SinceNs: o.StageNs})
+			nodes = append(nodes, Node{Name: key, Offer: o.Offer, Phase: Down, SinceNs: cmp.Or(o.lostNs, nowNs)})
+		case StageLeaving: // the routers took it out: it ends in a moment
+			nodes = append(nodes, Node{Name: key, Offer: o.Offer, Phase: Down, SinceNs: nowNs})
 		}
 	}
 	slices.SortFunc(nodes, func(a, b Node) int { return compareNames(a.Name, b.Name) })
@@ -231,11 +234,12 @@ func (l *Loop) step(ctx context.Context, e BookEvent) {
 			l.create(ctx, e, failed)
 		case CallDelete:
 			l.call(ctx, e.Offer, func(ctx context.Context, a actuate.Actuator) BookEvent {
-				return Deleted{NowNs: l.now(), Key: e.Instance.Key, Err: a.Delete(ctx, e.Instance)}
+				err := a.Delete(ctx, e.Instance)
+				return Deleted{NowNs: l.now(), Offer: e.Offer, Key: e.Instance.Key, ID: e.Instance.ID, Err: err}
 			})
 		case CallList:
 			asked := l.now()
-			l.call(ctx, e.Offer, func(ctx context.Context, a actuate.Actuator) BookEvent {
+			l.callNow(ctx, e.Offer, func(ctx context.Context, a actuate.Actuator) BookEvent {
 				list, err := a.List(ctx)
 				some, ok := a.(partial)
 				return Listed{NowNs: l.now(), Offer: e.Offer, AskedNs: asked, Instances: list, Err: err, Part: ok && some.Partial()}
@@ -254,7 +258,8 @@ func (l *Loop) step(ctx context.Context, e BookEvent) {
 
 func (l *Loop) create(ctx context.Context, e CallCreate, failed error) {
 	if failed != nil { // it was never asked for, so nothing was made by this call
-		l.deliver(ctx, Created{NowNs: l.now(), Offer: e.Offer, Key: e.Key, Err: actuate.Refused(actuate.Settings, failed)})
+		answer := Created{NowNs: l.now(), Offer: e.Offer, Key: e.Key, Err: actuate.Refused(actuate.Settings, failed)}
+		l.calls.Go(func() { l.deliver(ctx, answer) }) // the loop cannot wait for itself
 		return
 	}
 	l.call(ctx, e.Offer, func(ctx context.Context, a actuate.Actuator) BookEvent {
@@ -263,9 +268,9 @@ func (l *Loop) create(ctx context.Context, e CallCreate, failed error) {
 	})
 }
 
-// call does one call to a provider, in its own goroutine.
+// call does one call to a provider that changes something, after those before it.
 func (l *Loop) call(ctx context.Context, offer string, do func(context.Context, actuate.Actuator) BookEvent) {
-	a, slot := l.opt.Actuators[offer], l.slots[offer]
+	slot := l.slots[offer]
 	l.calls.Go(func() {
 		select {
 		case slot <- struct{}{}:
@@ -273,10 +278,21 @@ func (l *Loop) call(ctx context.Context, offer string, do func(context.Context, 
 		case <-ctx.Done():
 			return
 		}
-		limited, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		l.deliver(ctx, do(limited, a))
+		l.ask(ctx, offer, do)
 	})
+}
+
+// callNow does a call that waits for no other: lists tell how those ended that hang, and an
+// offer has one at a time.
+func (l *Loop) callNow(ctx context.Context, offer string, do func(context.Context, actuate.Actuator) BookEvent) {
+	l.calls.Go(func() { l.ask(ctx, offer, do) })
+}
+
+// ask does one call and brings its answer back.
+func (l *Loop) ask(ctx context.Context, offer string, do func(context.Context, actuate.Actuator) BookEvent) {
+	limited, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	l.deliver(ctx, do(limited, l.opt.Actuators[offer]))
 }
 
 // deliver brings an answer back to the loop.

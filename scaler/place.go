@@ -41,7 +41,9 @@ func place(n int, s *Signals, c *Config) (starts []Start, unmet string) {
 			continue
 		}
 		given[b.offer.Name]++
-		b.left--
+		if b.left--; b.left == 0 && b.offer.Quota > 0 {
+			refused = append(refused, quotaUsed(b.offer))
+		}
 		spent += b.price
 		placed++
 		for i := range choices {
@@ -90,7 +92,7 @@ func choicesOf(s *Signals, c *Config) (choices []choice, refused []string) {
 		case c.MaxLatencySeconds > 0 && o.LatencySeconds > c.MaxLatencySeconds:
 			refused = append(refused, fmt.Sprintf("%s: %.0f ms away, max_latency is %.0f ms", o.Name, 1e3*o.LatencySeconds, 1e3*c.MaxLatencySeconds))
 		case left <= 0:
-			refused = append(refused, fmt.Sprintf("%s: its quota of %d is used", o.Name, o.Quota))
+			refused = append(refused, quotaUsed(o))
 		default:
 			choices = append(choices, choice{o, status.PricePerHour.Or(o.PricePerHour), left, regions[o.Region]})
 		}
@@ -100,6 +102,8 @@ func choicesOf(s *Signals, c *Config) (choices []choice, refused []string) {
 	}
 	return choices, refused
 }
+
+func quotaUsed(o *Offer) string { return fmt.Sprintf("%s: its quota of %d is used", o.Name, o.Quota) }
 
 // spending is what the nodes cost an hour, with those that may exist.
 func spending(s *Signals, c *Config) float64 {

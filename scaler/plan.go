@@ -174,7 +174,7 @@ func (p *plan) modelled() (up, down int, ok bool) {
 }
 
 // downMargin is how much more load the nodes that stay must carry than is expected.
-const downMargin = 0.08
+const downMargin = 0.06
 
 // need is how many nodes such a load takes.
 func (p *plan) need(v *speed, load float64) int {
@@ -315,7 +315,7 @@ func (p *plan) decide(reason string) {
 	now := p.s.NowNs
 	up, _, _ := p.h.since(now - int64(p.c.StabiliseUpSeconds*1e9))
 	_, keep, full := p.h.since(now - int64(p.c.StabiliseDownSeconds*1e9))
-	if p.h.idleNs != 0 && p.idle() {
+	if p.c.Min == 0 && p.idle() {
 		keep, full = 0, true
 	}
 	sick := p.replaced()

@@ -100,9 +100,9 @@ func (s *site) traffic(perSecond float64) Traffic {
 	n := perSecond * s.c.IntervalSeconds
 	t := Traffic{
 		SpanSeconds: s.c.IntervalSeconds, Requests: n, PromptTokens: 1500 * n, UncachedTokens: 1000 * n, OutputTokens: 200 * n, Answers: n,
-		Uncached: make([]float64, len(TokenBounds)+1), TTFT: make([]float64, len(TTFTBounds)+1),
+		Uncached: make([]float64, len(TokenBounds)+1), TTFT: NewTTFT(),
 	}
-	t.Uncached[5], t.TTFT[5] = n, n
+	t.Uncached[5], t.TTFT[TTFTBucket(5, 5)] = n, n
 	return t
 }
 

@@ -8,10 +8,14 @@ import (
 // Reading is what one router says of the pool at one moment. Its Totals count from
 // the router's start; their SpanSeconds is the time since then.
 type Reading struct {
+	NowNs   int64   `json:"now_ns"` // by the router's clock, as are Nodes' times
 	Nodes   []Node  `json:"nodes"`
 	Totals  Traffic `json:"totals"`
 	Held    float64 `json:"held"`
 	Missing string  `json:"missing,omitempty"` // why it cannot be believed; "" = it can
+	// Former says that the process that the router took over from has not ended: it may
+	// have requests at nodes that the router does not count.
+	Former bool `json:"former,omitempty"`
 }
 
 // Since is the traffic between two readings of one router; nothing is known of it
@@ -43,6 +47,25 @@ func less(a, b []float64) []float64 {
 		d = []float64{}
 	}
 	return d
+}
+
+// stretched is the traffic as it would be in a longer span: the readings of two
+// routers are never of the same moments.
+func (t *Traffic) stretched(spanSeconds float64) Traffic {
+	by := spanSeconds / t.SpanSeconds
+	if by == 1 {
+		return *t
+	}
+	s := Traffic{
+		SpanSeconds: spanSeconds, Requests: t.Requests * by, PromptTokens: t.PromptTokens * by, UncachedTokens: t.UncachedTokens * by,
+		OutputTokens: t.OutputTokens * by, Answers: t.Answers * by, Uncached: slices.Clone(t.Uncached), TTFT: slices.Clone(t.TTFT),
+	}
+	for _, counts := range [][]float64{s.Uncached, s.TTFT} {
+		for i := range counts {
+			counts[i] *= by
+		}
+	}
+	return s
 }
 
 // add adds what came at another router in the same span.
@@ -79,7 +102,8 @@ func (m *Meter) Signals(nowNs int64, readings map[string]*Reading) Signals {
 	s := Signals{NowNs: nowNs}
 	next := make(map[string]*Traffic, len(readings))
 	nodes := map[string]Node{}
-	all := true
+	var spans []Traffic
+	longest, all := 0.0, true
 	names := make([]string, 0, len(readings))
 	for name := range readings {
 		names = append(names, name)
@@ -96,15 +120,16 @@ func (m *Meter) Signals(nowNs int64, readings map[string]*Reading) Signals {
 			d = r.Totals.Since(was)
 		}
 		all = all && d.SpanSeconds > 0
-		s.Traffic.add(&d)
+		spans, longest = append(spans, d), max(longest, d.SpanSeconds)
 		s.Held += r.Held
 		for i := range r.Nodes {
 			nodes[r.Nodes[i].Name] = joined(nodes, &r.Nodes[i])
 		}
 	}
 	m.was = next
-	if !all {
-		s.Traffic = Traffic{}
+	for i := 0; i < len(spans) && all; i++ {
+		d := spans[i].stretched(longest)
+		s.Traffic.add(&d)
 	}
 	for _, n := range nodes {
 		s.Nodes = append(s.Nodes, n)

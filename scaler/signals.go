@@ -83,7 +83,34 @@ type Traffic struct {
 	Answers        float64 // that ended in the span
 
 	Uncached []float64 // of requests sent, by uncached tokens; see TokenBounds; nil = not known
-	TTFT     []float64 // of first tokens that came in the span; see TTFTBounds; nil = not known
+	// TTFT is of first tokens that came in the span: by uncached tokens, as Uncached, and of
+	// each size by seconds (TTFTBounds), one size after the other; nil = not known.
+	TTFT []float64
+}
+
+// ttftBuckets are those of one size in Traffic.TTFT.
+var ttftBuckets = len(TTFTBounds) + 1
+
+// NewTTFT returns an empty Traffic.TTFT, of which TTFTBucket is an index.
+func NewTTFT() []float64 { return make([]float64, (len(TokenBounds)+1)*ttftBuckets) }
+
+// TTFTBucket is where Traffic.TTFT counts first tokens: by the bucket of their prompt's
+// uncached tokens, and that of their seconds.
+func TTFTBucket(size, seconds int) int { return size*ttftBuckets + seconds }
+
+// ttftOf are the first tokens of one size, by TTFTBounds; a view.
+func (t *Traffic) ttftOf(size int) []float64 {
+	from := min(size*ttftBuckets, len(t.TTFT))
+	return t.TTFT[from:min(from+ttftBuckets, len(t.TTFT))]
+}
+
+// ttft are those of all sizes.
+func (t *Traffic) ttft() []float64 {
+	all := make([]float64, ttftBuckets)
+	for i, n := range t.TTFT {
+		all[i%ttftBuckets] += n
+	}
+	return all
 }
 
 // Signals are what is known of one pool at one moment.
@@ -105,9 +132,10 @@ type Signals struct {
 // OfferStatus is what experience says of one offer.
 type OfferStatus struct {
 	Name           string `json:"name"`
-	Withheld       string `json:"withheld"`         // why nothing is asked of it for now; "" = it may be asked
-	StartUpSeconds Gauge  `json:"start_up_seconds"` // from the asking until the node served, as measured
-	PricePerHour   Gauge  `json:"price_per_hour"`   // where the provider says it, it goes before the configuration
+	Withheld       string `json:"withheld"`           // why nothing is asked of it for now; "" = it may be asked
+	Unlisted       string `json:"unlisted,omitempty"` // why its provider cannot say which nodes there are; "" = it can
+	StartUpSeconds Gauge  `json:"start_up_seconds"`   // from the asking until the node served, as measured
+	PricePerHour   Gauge  `json:"price_per_hour"`     // where the provider says it, it goes before the configuration
 	// Uncertain is how many nodes may exist at it beyond those in Signals.Nodes: asked
 	// for and unanswered, or told to end and not known to have. They count against
 	// quota and budget.

@@ -20,7 +20,7 @@ type traffic struct {
 }
 
 func (t *traffic) reset() {
-	*t = traffic{sinceNs: t.sinceNs, tokens: t.tokens, before: t.before, sizes: make([]float64, len(scaler.TokenBounds)+1), ttft: make([]float64, len(scaler.TTFTBounds)+1)}
+	*t = traffic{sinceNs: t.sinceNs, tokens: t.tokens, before: t.before, sizes: make([]float64, len(scaler.TokenBounds)+1), ttft: scaler.NewTTFT()}
 }
 
 func (t *traffic) sent(prompt, uncached int64) {
@@ -29,8 +29,9 @@ func (t *traffic) sent(prompt, uncached int64) {
 	t.sizes[sort.SearchFloat64s(scaler.TokenBounds, float64(uncached))]++
 }
 
-func (t *traffic) firstToken(seconds float64) {
-	t.ttft[sort.SearchFloat64s(scaler.TTFTBounds, seconds)]++
+func (t *traffic) firstToken(seconds float64, uncached int64) {
+	size := sort.SearchFloat64s(scaler.TokenBounds, float64(uncached))
+	t.ttft[scaler.TTFTBucket(size, sort.SearchFloat64s(scaler.TTFTBounds, seconds))]++
 }
 
 // ask asks the law and carries out what it orders.

@@ -249,7 +249,7 @@ func (f *flight) firstToken(w *world, r *workload.Request) {
 	w.router.count(slot, 0, -f.uncached, 0)
 	f.node.began(w, f)
 	seconds := float64(w.nowNs-r.AtNs) / 1e9
-	w.traffic.firstToken(seconds)
+	w.traffic.firstToken(seconds, f.uncached)
 	f.attained = w.tally.firstToken(r, seconds)
 	w.tally.prompts(r, f.job.Cached())
 	if len(f.expected) > 0 {

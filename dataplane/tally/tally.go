@@ -18,7 +18,15 @@ func NewHistogram(bounds []float64) Histogram {
 
 // Observe counts one value.
 func (h *Histogram) Observe(v float64) {
-	h.Counts[sort.SearchFloat64s(h.Bounds, v)]++
+	h.ObserveIn(h.Bucket(v), v)
+}
+
+// Bucket is the one that counts v.
+func (h *Histogram) Bucket(v float64) int { return sort.SearchFloat64s(h.Bounds, v) }
+
+// ObserveIn counts a value whose bucket is known.
+func (h *Histogram) ObserveIn(bucket int, v float64) {
+	h.Counts[bucket]++
 	h.Sum += v
 	h.Total++
 }

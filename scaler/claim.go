@@ -1,0 +1,37 @@
+package scaler
+
+// ClaimSeconds is how long a Claim lasts that is not made again.
+const ClaimSeconds = 15
+
+// Claim is what a scaler that runs in a process of its own says to each router, every
+// second: it scales the nodes of a model there. No other one may meanwhile, for two
+// would see the same load and each make nodes for it.
+type Claim struct {
+	ID    string `json:"id"`    // of the scaler; the same after a restart
+	Fleet string `json:"fleet"` // the mark of its nodes at providers
+	Model string `json:"model"` // "" = all
+	// May says that nodes may come, so that requests wait for them.
+	May bool `json:"may"`
+}
+
+// Conflicts reports whether two scalers cannot both be: they would scale the same
+// nodes, or take each other's for orphans.
+func (c *Claim) Conflicts(o *Claim) bool {
+	return c.ID != o.ID && (c.Fleet == o.Fleet || c.Model == o.Model || c.Model == "" || o.Model == "")
+}
+
+// MayCome reports whether nodes may come, so that a request may wait for one: a node
+// is on its way or serves, or an offer may be asked for one.
+func (s *Status) MayCome() bool {
+	for i := range s.Offers {
+		if s.Offers[i].Withheld == "" {
+			return true
+		}
+	}
+	for i := range s.Nodes {
+		if stage := s.Nodes[i].Stage; stage != StageLeaving && stage != StageEnding {
+			return true
+		}
+	}
+	return false
+}
