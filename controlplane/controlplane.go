@@ -70,6 +70,8 @@ type ControlPlane struct {
 	leases  *discover.Leases
 	owned   *discover.Owned
 	scaling *scaling // nil if there is no scaler
+	claims  claims
+	former  atomic.Int64 // pid of the process that was taken over from, until it has ended
 	sources sources
 	poller  *engine.Poller
 	indexer *indexer.Indexer
@@ -351,6 +353,9 @@ func (c *ControlPlane) tick(ctx context.Context) {
 		}
 		c.reportLoads()
 		c.streams.report()
+		if c.claims.expire(time.Now()) {
+			c.expect()
+		}
 		if n%cachesEvery == 0 {
 			c.reportCaches()
 		}

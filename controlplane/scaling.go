@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,8 +30,10 @@ type scaling struct {
 	expecting bool // the State was told to hold requests; the loop's goroutine's
 	loop      atomic.Pointer[scaler.Loop]
 	halt      context.CancelFunc
-	ended     chan struct{}          // closed when run has ended
+	ended     chan struct{} // closed when run has ended
+	closing   sync.Once
 	waits     atomic.Pointer[string] // why it does not run yet
+	refused   atomic.Pointer[string] // why nodes that providers named cannot be taken in
 }
 
 // newScaling prepares the scaler; run starts it.
@@ -63,17 +65,19 @@ func (c *ControlPlane) HaltScaler() {
 	}
 }
 
-// close gives the nodes up to whoever comes next.
+// close gives the nodes up to whoever comes next. Only the first call does something.
 func (s *scaling) close() {
 	s.c.HaltScaler()
-	if err := s.actuators.Close(); err != nil {
-		s.c.opt.Log.Warn("scaler: a provider's end", "err", err)
-	}
-	if s.journal != nil {
-		if err := s.journal.Close(); err != nil {
-			s.c.opt.Log.Error("scaler: close journal", "err", err)
+	s.closing.Do(func() {
+		if err := s.actuators.Close(); err != nil {
+			s.c.opt.Log.Warn("scaler: a provider's end", "err", err)
 		}
-	}
+		if s.journal != nil {
+			if err := s.journal.Close(); err != nil {
+				s.c.opt.Log.Error("scaler: close journal", "err", err)
+			}
+		}
+	})
 }
 
 // run opens the journal and runs the loop until ctx ends.
@@ -135,33 +139,17 @@ func (s *scaling) Signals(nowNs int64) scaler.Signals {
 	return s.meter.Signals(nowNs, map[string]*scaler.Reading{"this router": &r})
 }
 
-// expect has requests wait for nodes as long as there may be some: one is on its way
-// or serves, or an offer may be asked for one.
+// expect has requests wait for nodes as long as there may be some.
 func (s *scaling) expect() {
 	loop := s.loop.Load()
 	if loop == nil {
 		return
 	}
-	status := loop.Status()
-	may := slices.ContainsFunc(status.Offers, func(o scaler.OfferStatus) bool { return o.Withheld == "" }) ||
-		slices.ContainsFunc(status.Nodes, func(n scaler.Owned) bool { return n.Stage != scaler.StageLeaving && n.Stage != scaler.StageEnding })
-	if may == s.expecting {
-		return
+	if may := loop.Status().MayCome(); may != s.expecting {
+		s.expecting = may
+		s.c.claims.setOwn(may)
+		s.c.expect()
 	}
-	s.expecting = may
-	e := state.ExpectSeen{NowNs: s.c.NowNs()}
-	if cfg := s.c.opt.Config; may {
-		e.Any = cfg.Scaler.Model == ""
-		for i := range cfg.Models {
-			if e.Any {
-				e.Models = append(e.Models, cfg.Models[i].Name)
-			}
-		}
-		if !e.Any {
-			e.Models = []string{cfg.Scaler.Model}
-		}
-	}
-	s.c.Send(e)
 }
 
 // Watch implements scaler.Routers.
@@ -185,13 +173,15 @@ func (s *scaling) Publish(nodes []scaler.Owned) {
 	specs := make([]state.Spec, 0, len(nodes))
 	for i := range nodes {
 		n := &nodes[i]
-		spec := state.Spec{Name: n.Key, URL: n.URL}
-		if o := s.offers[n.Offer]; o != nil {
-			spec.Engine, spec.Island, spec.Region, spec.Weight, spec.MaxInFlight = o.Engine, o.Island, o.Region, o.Weight, o.MaxInFlight
-		}
-		specs = append(specs, spec)
+		specs = append(specs, s.offers[n.Offer].Spec(n.Key, n.URL))
 	}
-	if err := s.c.owned.Replace(specs); err != nil {
+	err := s.c.owned.Replace(specs)
+	if err == nil {
+		s.refused.Store(nil)
+		return
+	}
+	why := err.Error()
+	if was := s.refused.Swap(&why); was == nil || *was != why {
 		s.c.opt.Log.Error("scaler: nodes cannot be taken in", "err", err)
 	}
 }
@@ -220,14 +210,24 @@ func (c *ControlPlane) Scaler() (status *scaler.Status, waits string) {
 	return nil, "it begins"
 }
 
+// ScalerRefused says why nodes that providers named cannot be taken in, "" if all are.
+func (c *ControlPlane) ScalerRefused() string {
+	if c.scaling == nil {
+		return ""
+	}
+	if why := c.scaling.refused.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
+
 // ScalerCallback returns who takes what the provider of an offer tells of its own
 // accord, nil if nobody does.
 func (c *ControlPlane) ScalerCallback(offer string) http.Handler {
-	if c.scaling == nil || c.scaling.actuators.Callbacks[offer] == nil {
+	if c.scaling == nil {
 		return nil
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.scaling.actuators.Callbacks[offer].ServeHTTP(w, r)
+	return c.scaling.actuators.Callback(offer, func() {
 		if loop := c.scaling.loop.Load(); loop != nil {
 			loop.Relist(offer)
 		}

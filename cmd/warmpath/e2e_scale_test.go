@@ -63,9 +63,18 @@ scaler:
 // serveScaled starts a router without nodes and waits until its scaler has made one.
 func serveScaled(t *testing.T) *scaled {
 	t.Helper()
-	s := &scaled{fleet: fmt.Sprintf("e2e-%d-%d", os.Getpid(), rand.IntN(1e6))}
+	s := &scaled{}
+	path := configure(t, settings, s.prepare(t))
+	s.serving = launchRouter(t, path)
+	s.size(t, 1, cycleLimit)
+	return s
+}
+
+// prepare returns the configuration of a scaler, and ends its engines with the test.
+func (s *scaled) prepare(t *testing.T) string {
+	t.Helper()
+	s.fleet = fmt.Sprintf("e2e-%d-%d", os.Getpid(), rand.IntN(1e6))
 	first := freePorts(20000+rand.IntN(8000), 16)
-	path := configure(t, settings, fmt.Sprintf(scalerText, t.TempDir(), s.fleet, scaledMost, program("enginesim"), first, first+15))
 	var err error
 	s.engine, err = engineprocess.New(engineprocess.Options{
 		Command: []string{program("enginesim")}, Fleet: s.fleet + "-local", FirstPort: first, LastPort: first + 15,
@@ -75,9 +84,7 @@ func serveScaled(t *testing.T) *scaled {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.endEngines(t) }) // they outlive the router
-	s.serving = launchRouter(t, path)
-	s.size(t, 1, cycleLimit)
-	return s
+	return fmt.Sprintf(scalerText, t.TempDir(), s.fleet, scaledMost, program("enginesim"), first, first+15)
 }
 
 // endEngines ends all engines that carry the mark.

@@ -61,7 +61,7 @@ func newRoot() *cobra.Command {
 	}
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "read", Title: "Read from a running router:"},
 		&cobra.Group{ID: "change", Title: "Change a running router:"})
-	root.AddCommand(newServe(), newCheck(), newDoctor(), newDemo(), newStatus(), newScaler(), newNodes(), newExplain(), newTokens(), newDrain(true), newDrain(false), newReload(), newGuard(), newUnguard(), newAgent(), newVersion())
+	root.AddCommand(newServe(), newCheck(), newDoctor(), newDemo(), newScale(), newStatus(), newScaler(), newNodes(), newExplain(), newTokens(), newDrain(true), newDrain(false), newReload(), newGuard(), newUnguard(), newAgent(), newVersion())
 	return root
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -39,11 +41,21 @@ func printScaler(w io.Writer, v *admin.ScalerView) {
 	case v.Last == nil:
 		fmt.Fprintln(w, "no decision yet")
 	default:
-		fmt.Fprintf(w, "now\t%s (%s)\t%s\n", v.Last.Action, v.Last.Reason, v.Last.Why)
+		fmt.Fprintf(w, "now\t%s (%s)\t%s\n", v.Last.Action, v.Last.Reason, onLine(v.Last.Why))
+	}
+	for _, r := range v.Routers {
+		how := "answers"
+		if !r.OK {
+			how = onLine(r.Error)
+		}
+		fmt.Fprintf(w, "router\t%s\t%d of its nodes there; %s\n", r.URL, r.Nodes, how)
+	}
+	if v.Refused != "" {
+		fmt.Fprintf(w, "refused\t%s\n", onLine(v.Refused))
 	}
 	fmt.Fprintln(w, "\nNODE\tOFFER\tSTAGE\tFOR\tURL\tWHY")
 	for _, n := range v.Nodes {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.0f s\t%s\t%s\n", n.Name, n.Offer, n.Stage, n.ForSeconds, n.URL, n.Why)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.0f s\t%s\t%s\n", n.Name, n.Offer, n.Stage, n.ForSeconds, n.URL, onLine(n.Why))
 	}
 	fmt.Fprintln(w, "\nOFFER\tSTART-UP\tMAY BE ASKED")
 	for _, o := range v.Offers {
@@ -52,7 +64,9 @@ func printScaler(w io.Writer, v *admin.ScalerView) {
 			start = fmt.Sprintf("%.0f s", o.StartUpSeconds.Value)
 		}
 		if o.Withheld != "" {
-			may = "no: " + o.Withheld
+			may = "no: " + onLine(o.Withheld)
+		} else if o.Unlisted != "" {
+			may = "yes, but which nodes there are is not known: " + onLine(o.Unlisted)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", o.Name, start, may)
 	}
@@ -63,6 +77,12 @@ func printScaler(w io.Writer, v *admin.ScalerView) {
 		fmt.Fprintln(w, "\nAT\tACTION\tNODES\tWHY")
 	}
 	for _, d := range v.Decisions[:min(shownDecisions, len(v.Decisions))] {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", d.At.Format("2006-01-02 15:04:05Z"), d.Action, d.Target, d.Why)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", d.At.Format("2006-01-02 15:04:05Z"), d.Action, d.Target, onLine(d.Why))
 	}
+}
+
+// onLine is what a provider or a script said, on one line of a table: they may say
+// anything, a page of HTML or what would steer a terminal.
+func onLine(words string) string {
+	return strings.Join(strings.FieldsFunc(words, func(r rune) bool { return r == ' ' || unicode.IsControl(r) }), " ")
 }

@@ -85,6 +85,7 @@ func (s *succession) takeOver(ctx context.Context, heir *takeover.Heir, began ti
 	if unasked := heir.Sockets.CloseUnasked(); len(unasked) > 0 {
 		s.log.Info("sockets of the former process are not configured any more", "closed", unasked)
 	}
+	s.router.control.SetFormer(heir.PID)
 	if err := s.router.serve(time.Since(began).Seconds(), heir.PID); err != nil {
 		return err
 	}
@@ -106,7 +107,9 @@ func (s *succession) follow(heir *takeover.Heir) {
 	defer heir.Close()
 	if err := heir.Follow(s.router.control.TakeNote); err != nil {
 		s.log.Warn("what the former process still sends to nodes is not heard any more", "pid", heir.PID, "err", err)
+		return
 	}
+	s.router.control.SetFormer(0)
 }
 
 // listen opens the socket for successors, nil if that cannot be done: it costs

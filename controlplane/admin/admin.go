@@ -48,21 +48,27 @@ type Options struct {
 // Server is the running surface.
 type Server struct {
 	opt  Options
-	http http.Server
+	http *http.Server
 }
 
 // Serve answers on listener until Stop.
 func Serve(listener net.Listener, opt Options) *Server {
 	s := &Server{opt: opt}
-	s.http = http.Server{
-		Handler:           s.authorized(sameOrigin(s.routes())),
+	s.http = answer(listener, s.authorized(sameOrigin(s.routes())), opt.Log)
+	return s
+}
+
+// answer serves on listener.
+func answer(listener net.Listener, h http.Handler, log *slog.Logger) *http.Server {
+	s := &http.Server{
+		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       75 * time.Second,
-		ErrorLog:          slog.NewLogLogger(opt.Log.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	go func() {
-		if err := s.http.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			opt.Log.Error("admin listener ended", "err", err)
+		if err := s.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			log.Error("admin listener ended", "err", err)
 		}
 	}()
 	return s
@@ -80,7 +86,7 @@ func (s *Server) routes() http.Handler {
 	registry.MustRegister(newCollector(s.opt))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /healthz", healthy)
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.HandleFunc("GET /{$}", s.page)
 	mux.HandleFunc("GET /api/status", s.status)
@@ -93,6 +99,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /api/nodes/{name}/undrain", s.undrain)
 	mux.HandleFunc("GET /api/scaler", s.scaler)
 	mux.HandleFunc("GET /api/scaler/reading", s.scalerReading)
+	mux.HandleFunc("POST /api/scaler/claim", s.scalerClaim)
 	mux.HandleFunc("POST "+callbackPath+"{offer}", s.scalerCallback)
 	mux.HandleFunc("GET /api/decisions", s.listDecisions)
 	mux.HandleFunc("GET /api/decisions/{id}", s.decision)
@@ -107,6 +114,14 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("PUT /api/guard/limits", s.setGuardLimits)
 	mux.HandleFunc("PUT /api/guard/shed", s.setGuardShed)
 	mux.HandleFunc("POST /api/reload", s.reload)
+	common(mux)
+	return mux
+}
+
+func healthy(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }
+
+// common adds what every admin side has.
+func common(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -115,22 +130,32 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, "not_found", "no such route: "+r.Method+" "+r.URL.Path)
 	})
-	return mux
 }
 
 // authorized asks for the token, except for the health of the process. A node that
 // registers itself has another one, for that alone.
 func (s *Server) authorized(next http.Handler) http.Handler {
+	others, leases := authorized(s.opt.Token, next), s.leases()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.opt.RegisterToken != "" && bears(r, s.opt.RegisterToken) {
+			leases.ServeHTTP(w, r)
+			return
+		}
+		others.ServeHTTP(w, r)
+	})
+}
+
+// authorized asks for a token, if there is one, and else for a caller of this host.
+func authorized(token string, next http.Handler) http.Handler {
 	open := next
-	if s.opt.Token == "" {
+	if token == "" {
 		open = loopbackHost(next)
 	}
-	leases := s.leases()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case s.opt.RegisterToken != "" && bears(r, s.opt.RegisterToken):
-			leases.ServeHTTP(w, r)
-		case s.opt.Token == "", r.URL.Path == "/healthz", isCallback(r), bears(r, s.opt.Token):
+		case isCallback(r): // signed: it may come from anywhere, by any name, as through a proxy
+			next.ServeHTTP(w, r)
+		case token == "", r.URL.Path == "/healthz", bears(r, token):
 			open.ServeHTTP(w, r)
 		default:
 			w.Header().Set("WWW-Authenticate", "Bearer")

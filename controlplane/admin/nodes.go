@@ -18,7 +18,8 @@ type NodeView struct {
 	Name          string   `json:"name"`
 	URL           string   `json:"url"`
 	State         string   `json:"state"`
-	Down          string   `json:"down"` // why the state is down: dead, hung, refused, unhealthy; "" = it is not
+	Drain         bool     `json:"drain"` // nothing new is sent to it, whatever its state
+	Down          string   `json:"down"`  // why the state is down: dead, hung, refused, unhealthy; "" = it is not
 	Breaker       string   `json:"breaker"`
 	Reason        string   `json:"reason"`
 	Engine        string   `json:"engine"`
@@ -94,7 +95,7 @@ func (s *Server) nodeView(n *state.Node, f *fleet.Node) NodeView {
 	}
 	nowNs := s.opt.Control.NowNs()
 	return NodeView{
-		Name: f.Name, URL: f.URL, State: f.State.String(), Down: f.Cause.String(), Breaker: f.Breaker.String(), Reason: why(n, f),
+		Name: f.Name, URL: f.URL, State: f.State.String(), Drain: n.Drain, Down: f.Cause.String(), Breaker: f.Breaker.String(), Reason: why(n, f),
 		Engine: f.Engine, Models: models, Island: f.Island, Region: f.Region, Slot: f.Slot, Generation: f.Generation,
 		CapacityClass: f.CapacityClass, Weight: f.Weight, WeightError: known(n.Prefill.ErrorAt(nowNs)), WeightSamples: n.Prefill.Samples(nowNs),
 		Warmth: known(f.Warmth), Filling: f.Filling, Proof: known(f.Proof),

@@ -1,24 +1,37 @@
 package admin
 
 import (
+	"encoding/json"
+	"errors"
 	"math"
 	"net/http"
 	"strings"
 	"time"
 
+	"warmpath/controlplane"
 	"warmpath/scaler"
 )
 
 // ScalerView is what GET /api/scaler shows. What is not known is null.
 type ScalerView struct {
 	Enabled   bool                  `json:"enabled"`
-	Waits     string                `json:"waits,omitempty"` // why it does not run yet
-	Last      *ScalerDecisionView   `json:"last"`            // the latest decision; null = none yet
-	Decisions []ScalerDecisionView  `json:"decisions"`       // those that did something, the latest first
+	Waits     string                `json:"waits,omitempty"`   // why it does not run yet
+	Refused   string                `json:"refused,omitempty"` // why nodes that providers named cannot be taken in
+	Last      *ScalerDecisionView   `json:"last"`              // the latest decision; null = none yet
+	Decisions []ScalerDecisionView  `json:"decisions"`         // those that did something, the latest first
 	Nodes     []OwnedView           `json:"nodes"`
 	Offers    []scaler.OfferStatus  `json:"offers"`
 	Orphans   []OrphanView          `json:"orphans"`
 	Predicted *ScalerPredictionView `json:"predicted"`
+	Routers   []ScalerRouterView    `json:"routers,omitempty"` // of a scaler that runs alone
+}
+
+// ScalerRouterView is a router that a scaler that runs alone scales for.
+type ScalerRouterView struct {
+	URL   string `json:"url"`
+	OK    bool   `json:"ok"`
+	Error string `json:"error"` // why nothing is changed; "" = it is well
+	Nodes int    `json:"nodes"` // of the scaler, that it has
 }
 
 // ScalerDecisionView is one decision.
@@ -65,11 +78,12 @@ type OrphanView struct {
 }
 
 func (s *Server) scaler(w http.ResponseWriter, _ *http.Request) {
-	reply(w, http.StatusOK, s.scalerView())
+	v := scalerView(s.opt.Control.Scaler())
+	v.Refused = s.opt.Control.ScalerRefused()
+	reply(w, http.StatusOK, v)
 }
 
-func (s *Server) scalerView() ScalerView {
-	status, waits := s.opt.Control.Scaler()
+func scalerView(status *scaler.Status, waits string) ScalerView {
 	v := ScalerView{
 		Enabled: status != nil || waits != "", Waits: waits,
 		Decisions: []ScalerDecisionView{}, Nodes: []OwnedView{}, Offers: []scaler.OfferStatus{}, Orphans: []OrphanView{},
@@ -118,13 +132,37 @@ func (s *Server) scalerReading(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, s.opt.Control.Reading(r.URL.Query().Get("model")))
 }
 
+// scalerClaim is for a scaler that runs alone: it says so, and others may not.
+func (s *Server) scalerClaim(w http.ResponseWriter, r *http.Request) {
+	body, ok := readBody(w, r, maxNodeBytes)
+	if !ok {
+		return
+	}
+	var claim scaler.Claim
+	if err := json.Unmarshal(body, &claim); err != nil {
+		refuse(w, http.StatusBadRequest, "bad_claim", "read claim: "+err.Error()+`; send {"id":…,"fleet":…,"model":…,"may":…}`)
+		return
+	}
+	switch err := s.opt.Control.ClaimNodes(claim); {
+	case errors.Is(err, controlplane.ErrClaimed):
+		refuse(w, http.StatusConflict, "claimed", err.Error())
+	case err != nil:
+		refuse(w, http.StatusBadRequest, "bad_claim", err.Error())
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
 // callbackPath begins the routes on which providers tell of nodes. What they send is
 // signed, and checked by the offer's actuator: the admin token is not asked for.
 const callbackPath = "/api/scaler/callback/"
 
 func (s *Server) scalerCallback(w http.ResponseWriter, r *http.Request) {
 	offer := r.PathValue("offer")
-	h := s.opt.Control.ScalerCallback(offer)
+	called(w, r, offer, s.opt.Control.ScalerCallback(offer))
+}
+
+func called(w http.ResponseWriter, r *http.Request, offer string, h http.Handler) {
 	if h == nil {
 		refuse(w, http.StatusNotFound, "not_found", "no offer takes callbacks by that name: "+offer)
 		return
@@ -148,10 +186,12 @@ var (
 var ownedStages = []scaler.Stage{scaler.StageAsked, scaler.StageComing, scaler.StageServing, scaler.StageLeaving, scaler.StageEnding}
 
 func (c *collector) scaler(m maker) {
-	s, _ := c.opt.Control.Scaler()
-	if s == nil {
-		return
+	if s, _ := c.opt.Control.Scaler(); s != nil {
+		m.scaler(s)
 	}
+}
+
+func (m maker) scaler(s *scaler.Status) {
 	if !s.Last.At.IsZero() {
 		m.gauge(descScalerTarget, float64(s.Last.Target))
 	}

@@ -18,15 +18,18 @@ import (
 
 // Scaler asks for nodes and gives them back.
 type Scaler struct {
-	Enabled     bool
-	Interval    time.Duration
-	Fleet       string // the mark of its nodes at providers
-	Model       string // that nodes are made for; "" = as the offers say
-	Min, Max    int
-	TargetTTFT  time.Duration
-	Attainment  float64
-	Triggers    Triggers
-	StabiliseUp time.Duration
+	Enabled    bool
+	Interval   time.Duration
+	Fleet      string // the mark of its nodes at providers
+	Model      string // that nodes are made for; "" = as the offers say
+	Min, Max   int
+	TargetTTFT time.Duration
+	// TargetSlowdown is so many times what a prompt takes on an idle node, if that is longer
+	// than TargetTTFT; 0 = the target is the same for all.
+	TargetSlowdown float64
+	Attainment     float64
+	Triggers       Triggers
+	StabiliseUp    time.Duration
 
 	StabiliseDown time.Duration
 	CoolDown      time.Duration
@@ -42,7 +45,11 @@ type Scaler struct {
 	PrefillRate   float64 // tokens a second; 0 = not known beforehand
 	Orphans       string  // report, adopt, remove
 	DrainExpired  string  // wait, end
-	Offers        []Offer
+	// Routers are admin sides of the routers that a scaler in a process of its own
+	// scales for; RouterToken is what it sends them, "" = Admin.Token.
+	Routers     []string
+	RouterToken string
+	Offers      []Offer
 }
 
 // Triggers are the scaler's thresholds; 0 = off.
@@ -70,12 +77,24 @@ type Offer struct {
 	Engine      string
 	Weight      float64
 	MaxInFlight int
+	KVEvents    KVEvents // with places for what is a node's own: see offerPlaces
 
 	Process    ProcessOffer
 	Command    CommandOffer
 	Webhook    WebhookOffer
 	Kubernetes KubernetesOffer
 	EC2        EC2Offer
+}
+
+// Spec is a node that was made by the offer; nil is an offer that the configuration
+// has no more.
+func (o *Offer) Spec(name, url string) state.Spec {
+	s := state.Spec{Name: name, URL: url}
+	if o != nil {
+		s.Engine, s.Island, s.Region, s.Weight, s.MaxInFlight = o.Engine, o.Island, o.Region, o.Weight, o.MaxInFlight
+		s.KVEvents = o.KVEvents.at(name, url)
+	}
+	return s
 }
 
 // ProcessOffer makes nodes on this host.
@@ -139,6 +158,7 @@ func scalerKeys(s *Scaler) entry {
 		leaf("min", "1", "nodes; 0 = to zero, and requests are held until one is there", &s.Min, integer(0, scaler.MostNodes), showInt[int]),
 		leaf("max", "16", "nodes", &s.Max, integer(1, scaler.MostNodes), showInt[int]),
 		dur("target_ttft", "1s", "within which the share attainment of first tokens shall come", &s.TargetTTFT, 10*time.Millisecond, time.Hour, false),
+		leaf("target_slowdown", "0", "or within so many times what its prompt takes on an idle node, if that is longer; 0 = off", &s.TargetSlowdown, number(0, 100), showNumber),
 		leaf("attainment", "0.99", "", &s.Attainment, number(0.5, 0.9999), showNumber),
 		group("triggers", "thresholds beside the prediction; 0 = off",
 			leaf("queue", "8", "requests that wait in an engine, mean: more = up", &t.Queue, number(0, 1e6), showNumber),
@@ -161,6 +181,8 @@ func scalerKeys(s *Scaler) entry {
 		leaf("prefill_tokens_per_second", "0", "of a node, until it was measured; 0 = unknown", &s.PrefillRate, number(0, 1e9), showNumber),
 		leaf("orphans", "report", "nodes with the fleet's mark that nobody asked for: report, adopt or remove", &s.Orphans, choice("report", "adopt", "remove"), plain),
 		leaf("drain_expired", "wait", "a node that is not empty after timeouts.drain_node: wait, or end with what is on it", &s.DrainExpired, choice("wait", "end"), plain),
+		texts("routers", "with `warmpath scale`, in place of enabled: admin sides of all routers, such as http://10.0.0.1:8081", &s.Routers, routerURL, asIs),
+		leaf("router_token", `""`, "their admin.token; empty = the one of this file", &s.RouterToken, token68, quote).hidden(),
 		entry{key: "offers", def: "[]", doc: "ways to get nodes", open: &list{
 			length:   func() int { return len(s.Offers) },
 			grow:     func() { s.Offers = append(s.Offers, Offer{}) },
@@ -207,8 +229,9 @@ func offerKeys(o *Offer) []entry {
 		leaf("engine", "auto", "as of nodes", &o.Engine, choice(engine.Names()...), plain),
 		leaf("weight", "1.0", "capacity class", &o.Weight, number(state.MinCapacityClass, state.MaxCapacityClass), showNumber),
 		leaf("max_in_flight", "0", "requests at once at each; 0 = no cap", &o.MaxInFlight, integer(0, state.MostInFlight), showInt[int]),
+		kvEventsKeys("as of nodes; {host}, {port}, {port+1000} and {key} are filled in, by the node's URL and name", &o.KVEvents),
 		group("process", "engines on this host; they outlive the router",
-			arguments("command", "program and arguments; {port}, {key} and {model} are filled in", &o.Process.Command),
+			arguments("command", "program and arguments; {port}, {port+1000}, {key} and {model} are filled in", &o.Process.Command),
 			leaf("first_port", "0", "", &o.Process.FirstPort, integer(0, math.MaxUint16), showInt[int]),
 			leaf("last_port", "0", "", &o.Process.LastPort, integer(0, math.MaxUint16), showInt[int]),
 			leaf("log_dir", `""`, "empty = what they print is lost", &o.Process.LogDir, text("/var/log/warmpath"), quote),
@@ -318,6 +341,21 @@ func portText(v item) (string, complaint) {
 	return textLike(v, "http")
 }
 
+// routerURL is the base of a router's admin side.
+func routerURL(s string) (string, complaint) {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return s, complaint{"not an http or https URL", "write one such as http://10.0.0.1:8081"}
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return s, complaint{"it has more than a scheme, a host and a path", "remove the rest; the token is scaler.router_token"}
+	}
+	return strings.TrimRight(u.String(), "/"), complaint{}
+}
+
+// mostRouters bounds scaler.routers: each is asked every second.
+const mostRouters = 64
+
 func notEmpty(s string) error {
 	if s == "" {
 		return errors.New("it is empty: remove it")
@@ -337,6 +375,10 @@ func (d *decoder) scaling() {
 	case s.Enabled && len(s.Offers) == 0:
 		key, at := d.at("scaler.enabled")
 		d.refuse(key, at, "true", complaint{"there is nothing to get nodes from", "add scaler.offers"})
+	case s.Enabled && len(s.Routers) > 0:
+		d.contradiction("scaler.enabled", "scaler.routers", "two scalers would make nodes for the same load", "keep routers for `warmpath scale`, or enabled: true for the scaler inside `warmpath serve`")
+	case len(s.Routers) > mostRouters:
+		d.refuse("scaler.routers", d.places["scaler.routers"], strconv.Itoa(len(s.Routers)), complaint{"too many routers", fmt.Sprintf("use at most %d", mostRouters)})
 	case len(s.Offers) > scaler.MostOffers:
 		d.refuse("scaler.offers", d.places["scaler.offers"], strconv.Itoa(len(s.Offers)), complaint{"too many offers", fmt.Sprintf("use at most %d", scaler.MostOffers)})
 	}
@@ -355,6 +397,7 @@ func (d *decoder) offer(i int, o *Offer) {
 	if o.Name != "" && slices.ContainsFunc(offers[:i], func(other Offer) bool { return other.Name == o.Name }) {
 		refuse("name", quoteShort(o.Name), "the name stands twice", "rename one")
 	}
+	d.offersEvents(path, &o.KVEvents)
 	switch o.Provider {
 	case "process":
 		switch p := &o.Process; {

@@ -40,12 +40,7 @@ func (d *decoder) exactness() {
 	}
 	for i := range c.Nodes {
 		n, path := &c.Nodes[i], fmt.Sprintf("nodes[%d].", i)
-		switch e := &n.KVEvents; {
-		case e.Endpoint != "" && e.Listen != "":
-			half(path+"kv_events.listen", e.Listen, "events are dialled at kv_events.endpoint already", "remove one of the two")
-		case e.Replay != "" && e.Endpoint == "" && e.Listen == "":
-			half(path+"kv_events.replay", e.Replay, "there is a replay without events", "give kv_events.endpoint or kv_events.listen too")
-		}
+		d.halfOfEvents(path, &n.KVEvents)
 		switch {
 		case n.HashScheme == "":
 		case c.Reports.Listen == "":

@@ -21,6 +21,7 @@ type Engine struct {
 	Sick    atomic.Bool  // its health route answers 503
 	Hangs   atomic.Bool  // prompts get no answer before their clients leave
 	NoText  atomic.Bool  // it has no metrics: 404
+	Mute    atomic.Bool  // it has, and does not tell them: 500
 	Block   atomic.Int64 // tokens of a block, as its metrics say; 0 = 16
 	Asked   atomic.Int64 // questions for metrics
 	Prompts atomic.Int64
@@ -91,6 +92,10 @@ func (e *Engine) routes() http.Handler {
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		e.Asked.Add(1)
+		if e.Mute.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
 		if e.NoText.Load() {
 			http.NotFound(w, r)
 			return

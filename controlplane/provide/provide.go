@@ -2,7 +2,6 @@ package provide
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"warmpath/scaler"
 	"warmpath/scaler/actuate"
 	"warmpath/scaler/actuate/command"
+	"warmpath/scaler/actuate/ec2"
 	"warmpath/scaler/actuate/kubernetes"
 	"warmpath/scaler/actuate/process"
 	"warmpath/scaler/actuate/webhook"
@@ -32,23 +32,55 @@ type Actuators struct {
 }
 
 // New makes an actuator for each offer. One that cannot be made refuses whatever is
-// asked of it, and says why; that is logged too.
+// asked of it, and says why, until it can.
 func New(s *config.Scaler, opt Options) Actuators {
 	a := Actuators{ByOffer: map[string]actuate.Actuator{}, Callbacks: map[string]http.Handler{}}
 	for i := range s.Offers {
 		o := &s.Offers[i]
-		made, err := make1(s, o, opt)
-		if err != nil {
-			opt.Log.Error("scaler: an offer cannot be used", "offer", o.Name, "provider", o.Provider, "err", err)
-			made = broken{err}
+		again := func() (actuate.Actuator, error) { return make1(s, o, opt) }
+		made, err := again()
+		if err != nil { // whoever lists its nodes hears of it
+			made = &late{make: again}
 		}
-		if h, ok := made.(http.Handler); ok {
+		if h, ok := made.(http.Handler); ok && o.Provider == "webhook" {
 			a.Callbacks[o.Name] = h
 		}
 		a.ByOffer[o.Name] = made
 	}
 	return a
 }
+
+// Callback returns who takes what the provider of an offer tells of its own accord,
+// nil if nobody does. taken is called after each that was taken: what nobody signed
+// must not make this process ask providers.
+func (a Actuators) Callback(offer string, taken func()) http.Handler {
+	h := a.Callbacks[offer]
+	if h == nil {
+		return nil
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		said := &answered{ResponseWriter: w}
+		h.ServeHTTP(said, r)
+		if said.status < 300 {
+			taken()
+		}
+	})
+}
+
+// answered remembers the status of an answer.
+type answered struct {
+	http.ResponseWriter
+	status int // 0 = none was written, which is 200
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answered) WriteHeader(status int) {
+	a.status = status
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Close ends the talk with all providers.
 func (a Actuators) Close() error {
@@ -92,9 +124,26 @@ func make1(s *config.Scaler, o *config.Offer, opt Options) (actuate.Actuator, er
 		return kubernetes.New(kubernetes.Options{
 			Kubeconfig: k.Kubeconfig, Context: k.Context, Namespace: k.Namespace, Kind: kind, Name: k.Name, Port: k.Port, Fleet: fleet, MaxNodes: o.Quota, Log: opt.Log,
 		})
+	case "ec2":
+		return makeEC2(&o.EC2, fleet, o.Quota, opt)
 	default:
 		return nil, fmt.Errorf("provider %q is not known", o.Provider)
 	}
+}
+
+func makeEC2(e *config.EC2Offer, fleet string, quota int, opt Options) (actuate.Actuator, error) {
+	var userData []byte
+	if e.UserDataFile != "" {
+		var err error
+		if userData, err = os.ReadFile(e.UserDataFile); err != nil {
+			return nil, fmt.Errorf("read ec2.user_data_file: %w", err)
+		}
+	}
+	return ec2.New(ec2.Options{
+		Region: e.Region, Endpoint: e.Endpoint, Profile: e.Profile, LaunchTemplate: e.LaunchTemplate, Image: e.Image, InstanceType: e.InstanceType,
+		Subnet: e.Subnet, SecurityGroups: e.SecurityGroups, KeyName: e.KeyName, InstanceProfile: e.InstanceProfile, UserData: string(userData),
+		Spot: e.Spot, MaxPrice: e.MaxPrice, Address: e.Address, Port: e.Port, Fleet: fleet, MaxNodes: quota, Log: opt.Log,
+	})
 }
 
 // settingsOf is what scripts and webhooks are told of an offer.
@@ -108,22 +157,10 @@ func settingsOf(o *config.Offer) map[string]string {
 	return settings
 }
 
-// broken is an offer that cannot work.
-type broken struct{ err error }
-
-func (b broken) Create(context.Context, actuate.Wanted) (actuate.Instance, error) {
-	return actuate.Instance{}, actuate.Refused(actuate.Settings, b.err)
-}
-func (b broken) Delete(context.Context, actuate.Instance) error { return b.err }
-func (b broken) List(context.Context) ([]actuate.Instance, error) {
-	return nil, actuate.Refused(actuate.Settings, b.err)
-}
-func (b broken) Close() error { return nil }
-
 // Config is the scaler's configuration.
 func Config(s *config.Scaler) scaler.Config {
 	c := scaler.Config{
-		IntervalSeconds: s.Interval.Seconds(), Min: s.Min, Max: s.Max, TargetTTFTSeconds: s.TargetTTFT.Seconds(), Attainment: s.Attainment,
+		IntervalSeconds: s.Interval.Seconds(), Min: s.Min, Max: s.Max, TargetTTFTSeconds: s.TargetTTFT.Seconds(), Attainment: s.Attainment, TargetSlowdown: s.TargetSlowdown,
 		Triggers: scaler.Triggers{
 			QueueDepth: s.Triggers.Queue, LowQueueDepth: s.Triggers.LowQueue, HitRatio: s.Triggers.HitRatio,
 			TTFTSeconds: s.Triggers.TTFT.Seconds(), KVUse: s.Triggers.KVUse,

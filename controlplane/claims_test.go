@@ -1,0 +1,43 @@
+package controlplane
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"warmpath/scaler"
+)
+
+// A claim that is not made again ends, and with it the waiting for its nodes.
+func TestClaimsEnd(t *testing.T) {
+	var c claims
+	now := time.Now()
+	if err := c.take(scaler.Claim{ID: "1", Fleet: "f", Model: "m", May: true}, now); err != nil {
+		t.Fatal(err)
+	}
+	c.setOwn(true)
+	if got := c.coming("own"); !slices.Equal(got, []string{"own", "m"}) {
+		t.Errorf("coming: %q", got)
+	}
+	later := now.Add(scaler.ClaimSeconds*time.Second - 1)
+	if c.expire(later) || c.take(scaler.Claim{ID: "2", Fleet: "f"}, later) == nil {
+		t.Error("it ended early")
+	}
+	later = later.Add(1)
+	if err := c.take(scaler.Claim{ID: "2", Fleet: "f"}, later); err != nil {
+		t.Errorf("it has not ended: %v", err)
+	}
+	if !c.expire(later) || c.expire(later) {
+		t.Error("it was not dropped once")
+	}
+	if got := c.coming("own"); !slices.Equal(got, []string{"own"}) {
+		t.Errorf("coming: %q", got)
+	}
+	for i := range 2 * mostClaims {
+		name := string(rune('a'+i%26)) + string(rune('a'+i/26))
+		_ = c.take(scaler.Claim{ID: name, Fleet: name, Model: name}, later.Add(time.Hour))
+	}
+	if len(c.held) > mostClaims {
+		t.Errorf("%d claims are kept", len(c.held))
+	}
+}
