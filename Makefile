@@ -18,7 +18,7 @@ RESULTS  ?= bench/results/proxy.jsonl
 RUNS     ?= 5
 DURATION ?= 3s
 
-.PHONY: help build build-hf run test lint generate generated fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-peers profile kernel-truth kernel-cost bench-index bench-tokens bench-storm bench-guard test-kernels dead-trials scale-cycles soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
+.PHONY: help build build-hf run test lint generate generated fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-peers profile kernel-truth kernel-cost bench-index bench-tokens bench-storm bench-guard test-kernels dead-trials scale-cycles scale-laws soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -145,6 +145,9 @@ scale-cycles: ## a scaler with real engines: cycles of growing and shrinking, en
 	{ echo "$$(uname -sr), $$(nproc) CPUs, warmpath $(VERSION)"; echo; \
 	  go test -v -count=1 -timeout 60m -run '^TestScale' ./cmd/warmpath -e2e.cycles=$(CYCLES); \
 	} 2>&1 | grep -E '^---|e2e_scale|CPUs|^(ok|FAIL)' | tee bench/results/scale-cycles.txt
+
+scale-laws: build ## scaling laws in virtual time: this one, HPA- and KEDA-like ones tuned to its target, and an oracle (an hour of one core); CASES, TRACES
+	scripts/scale_laws.sh $(CASES)
 
 e2e: ## the real binaries: faults, reload, drain, the OpenAI clients (part of race)
 	go test -count=1 ./cmd/warmpath
