@@ -18,7 +18,7 @@ RESULTS  ?= bench/results/proxy.jsonl
 RUNS     ?= 5
 DURATION ?= 3s
 
-.PHONY: help build build-hf run test lint generate generated fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-peers profile kernel-truth kernel-cost bench-index bench-tokens bench-storm bench-guard test-kernels dead-trials scale-cycles scale-laws soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
+.PHONY: help build build-hf run test lint generate generated fmt race purego test-hf allocs fuzz bench bench-smoke bench-proxy bench-peers profile kernel-truth kernel-cost bench-index bench-tokens bench-storm bench-fleet bench-guard test-kernels dead-trials scale-cycles scale-laws soak e2e e2e-vllm e2e-exact setup models libtokenizers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-13s %s\n", $$1, $$2}'
@@ -55,7 +55,7 @@ fmt: ## format all Go code
 	go tool gofumpt -w .
 
 race: ## all tests with fuzz seeds, under the race detector where there is a C compiler
-	go test $(RACE) -timeout 8m ./...
+	go test $(RACE) -timeout 15m ./...
 
 test-hf: ## ids against the Hugging Face library, for every model that make models fetched, alone and end to end; skipped where the library cannot be built
 	@packages=$$(grep -rlE --include='*_test.go' '^//go:build hf' . | xargs -r -n1 dirname | sort -u | grep -vx ./cmd/warmpath); \
@@ -126,6 +126,10 @@ soak: build ## a million requests before nodes that fail, clients that leave, re
 
 bench-storm: build ## routing while 100 nodes restart and report all they hold (needs two quiet cores, 1 minute); RUNS
 	bin/warmbench storm --runs $(RUNS) | tee bench/results/storm.jsonl
+
+bench-fleet: RUNS = 3
+bench-fleet: build ## what 1,000 nodes cost: control plane, snapshots, decisions, beside 10 nodes and without scrapes (needs two quiet cores, 20 minutes); RUNS
+	{ bin/warmbench fleet --runs $(RUNS); bin/warmbench fleet --runs $(RUNS) --case large --whole; } 2>&1 | tee bench/results/thousand-nodes.txt
 
 bench-guard: ## the XDP guard: nanoseconds a packet, then a SYN flood with and without it (needs root, ip, two quiet cores, 1 minute)
 	{ echo 'kernel-ns/op: what a run of the program takes, by BPF_PROG_TEST_RUN; an empty program is what its loop costs'; \
