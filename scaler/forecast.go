@@ -18,8 +18,9 @@ const (
 	leapAt    = 3.5 // standard errors that are a leap and no noise …
 	leapAfter = 2   // … if so many in a row are, on one side
 
-	burstPace = 0.02
-	burstMost = 60.0 // of one reading: a leap is no bunching
+	burstPace   = 0.02
+	burstMost   = 60.0 // of one reading: a leap is no bunching
+	burstEnough = 20   // requests; a handful says nothing of bunching
 )
 
 // forecast learns how a load goes on: a two-state Kalman filter over its logarithm,
@@ -59,7 +60,7 @@ func (f *forecast) see(nowNs int64, seconds, requests, load, work, spread float6
 	f.work += load
 	f.countNs += int64(seconds * 1e9)
 	span := float64(f.countNs) / 1e9
-	expected := 0.0
+	expected := 0.0 // requests
 	if f.seenNs != 0 {
 		expected = f.now() * span / work
 	}
@@ -69,13 +70,16 @@ func (f *forecast) see(nowNs int64, seconds, requests, load, work, spread float6
 	}
 	// Nothing at all is not minus infinity: less than half a request came.
 	x := math.Log(max(f.work, work/2) / span)
-	noise := (1 + spread) / max(.5, f.count)
+	came := f.count
+	noise := (1 + spread) / max(.5, came)
+	if came < enough && expected >= enough { // so few come by chance as seldom as the expected number says
+		noise = (1 + spread) / expected
+	}
 	f.count, f.work, f.countNs = 0, 0, 0
 	if math.IsNaN(x) || math.IsInf(x, 0) || math.IsNaN(noise) || math.IsInf(noise, 0) {
 		return // readings that cannot be teach nothing
 	}
-	if f.seenNs != 0 {
-		off := x - f.last
+	if off := x - f.last; f.seenNs != 0 && came >= burstEnough {
 		f.burst += (min(off*off/2/noise, burstMost) - f.burst) * burstPace
 	}
 	f.last = x
