@@ -18,7 +18,6 @@ import (
 	"warmpath/controlplane/guard"
 	"warmpath/controlplane/indexer"
 	"warmpath/controlplane/kernel"
-	"warmpath/controlplane/publish"
 	"warmpath/controlplane/report"
 	"warmpath/controlplane/sentinel"
 	"warmpath/controlplane/state"
@@ -81,6 +80,9 @@ type ControlPlane struct {
 	placer  *report.Placer // the indexer's goroutine's
 	reports *reports       // nil without a listener
 	learned learner
+
+	readings   readings
+	publishing publishing
 
 	sentinels *sentinel.Keeper
 	guard     *guard.Keeper
@@ -227,7 +229,7 @@ func (c *ControlPlane) reduce(ctx context.Context, s state.State) {
 			return
 		case e := <-c.events:
 			var effects []state.Effect
-			s, effects = state.Step(s, e)
+			s, effects = c.steps(s, e)
 			now := s
 			c.view.Store(&now)
 			c.opt.Fleet.SetPressure(s.Pressure)
@@ -239,6 +241,27 @@ func (c *ControlPlane) reduce(ctx context.Context, s state.State) {
 			}
 		}
 	}
+}
+
+// stepsAtOnce bounds the events that one snapshot covers.
+const stepsAtOnce = 256
+
+// steps takes an event and those that wait behind it. Many come at once when a large
+// fleet begins: one snapshot then does for all, where one for each would take longer
+// than they do to come.
+func (c *ControlPlane) steps(s state.State, e state.Event) (state.State, []state.Effect) {
+	s, effects := state.Step(s, e)
+	for range stepsAtOnce - 1 {
+		select {
+		case e := <-c.events:
+			var more []state.Effect
+			s, more = state.Step(s, e)
+			effects = append(effects, more...)
+		default:
+			return s, effects
+		}
+	}
+	return s, effects
 }
 
 // carryOut does what an effect asks for. None of it blocks.
@@ -261,39 +284,6 @@ func (c *ControlPlane) carryOut(s state.State, effect state.Effect) {
 	}
 }
 
-// publish points the poller at the fleet and stores its snapshot, before the
-// other effects are carried out: the first probe of a node must find its
-// target, and no slot may be swept while a snapshot shows its tenant.
-func (c *ControlPlane) publish(ctx context.Context, s state.State) {
-	if err := c.poller.Set(targetsOf(s)); err != nil {
-		c.opt.Log.Error("cannot poll the fleet", "err", err)
-	}
-	before := c.opt.Fleet.Load()
-	if err := publish.To(c.opt.Fleet, s); err != nil {
-		c.opt.Log.Error("snapshot not published; the last one stays in force", "err", err)
-	}
-	snap := c.opt.Fleet.Load()
-	c.evacuate(before, snap)
-	c.streams.follow(ctx, &s, snap)
-	c.prover.Set(provable(&s, snap))
-}
-
-func isPublish(e state.Effect) bool {
-	_, ok := e.(state.Publish)
-	return ok
-}
-
-func targetsOf(s state.State) []engine.Target {
-	targets := make([]engine.Target, 0, len(s.Nodes))
-	for _, n := range s.Nodes {
-		targets = append(targets, engine.Target{
-			Name: n.Spec.Name, Key: strconv.FormatUint(n.Incarnation, 10), URL: n.Spec.URL,
-			Engine: n.Spec.Engine, HealthPath: s.Settings.HealthPath, HealthTimeout: time.Duration(s.Settings.ProbeTimeoutNs),
-		})
-	}
-	return targets
-}
-
 // polled turns a poller's answer into an event. Metrics that could not be read
 // judge no node: the last ones go stale, which the State sees by itself.
 func (c *ControlPlane) polled(e engine.Event) {
@@ -307,6 +297,10 @@ func (c *ControlPlane) polled(e engine.Event) {
 	if err != nil {
 		panic("BUG: controlplane: poll target without an incarnation: " + e.Key)
 	}
+	if e.Kind == engine.MetricsEvent {
+		c.readings.add(state.MetricsSeen{NowNs: c.NowNs(), Node: e.Node, Incarnation: incarnation, Sample: sampleOf(e.Sample)})
+		return
+	}
 	c.Send(c.eventOf(e, incarnation))
 }
 
@@ -317,8 +311,6 @@ func (c *ControlPlane) eventOf(e engine.Event, incarnation uint64) state.Event {
 		failure = e.Err.Error()
 	}
 	switch e.Kind {
-	case engine.MetricsEvent:
-		return state.MetricsSeen{NowNs: now, Node: e.Node, Incarnation: incarnation, Sample: sampleOf(e.Sample)}
 	case engine.ModelsEvent:
 		served := make([]state.Served, len(e.Models.Models))
 		for i, m := range e.Models.Models {
@@ -352,6 +344,7 @@ func (c *ControlPlane) tick(ctx context.Context) {
 		case <-ticks.C:
 		}
 		c.reportLoads()
+		c.reportReadings()
 		c.streams.report()
 		if c.claims.expire(time.Now()) {
 			c.expect()

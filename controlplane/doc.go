@@ -7,7 +7,8 @@
 //	reducer   state.State; the only caller of Step and of fleet.Holder.Store
 //	indexer   index.Writer
 //	sentinels what the hosts of silent nodes answer (sentinel.Keeper); events too
-//	poller    three goroutines a node (engine.Poller); results come as events
+//	poller    two goroutines a node, and one for the metrics of all whose addresses are
+//	          numbers (engine.Poller); results come as events, metrics' with the next tick
 //	sources   one goroutine a source of nodes; each emits its full set
 //	admin     net/http; reads copies, sends events
 //

@@ -97,22 +97,29 @@ var latencyWindows = [...]struct {
 	samples  uint64 // the fewest answers that it is taken of
 }{{0.95, 20}, {0.99, 100}}
 
-// reportLoads sends each new failure by its kind, and then the counters of all
-// nodes.
+// reportLoads sends each new failure by its kind, and then the counters of the nodes
+// whose counters the State does not know.
 func (c *ControlPlane) reportLoads() {
 	s, now := c.State(), c.NowNs()
-	seen := make(map[*fleet.Load]loadSeen, len(s.Nodes))
-	loads := make([]state.LoadSeen, len(s.Nodes))
-	for i, n := range s.Nodes {
+	seen := make(map[*fleet.Load]loadSeen) // of nodes that ever failed
+	var loads []state.LoadSeen
+	for _, n := range s.Nodes {
 		was, is := c.learned.loads[n.Load], readKinds(n.Load)
-		seen[n.Load] = is
+		if is != (loadSeen{}) {
+			seen[n.Load] = is
+		}
 		if is != was {
 			c.reportFailures(n, now, was, is)
 		}
-		loads[i] = state.LoadSeen{
+		load := state.LoadSeen{
 			Node: n.Spec.Name, Incarnation: n.Incarnation,
 			Requests: n.Load.Requests.Load(), PrefillTokens: n.Load.PrefillTokens.Load(),
 			Failures: n.Load.Failures.Load(), Consecutive: n.Load.Consecutive.Load(), Successes: n.Load.Successes.Load(),
+		}
+		// What the State is just being told it may not know yet: then it is told
+		// again with the next tick.
+		if !n.Knows(load) {
+			loads = append(loads, load)
 		}
 	}
 	c.learned.loads = seen // only of nodes that are there

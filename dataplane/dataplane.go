@@ -149,6 +149,17 @@ func (d *Dataplane) tick() {
 // Apply makes new requests use s. Requests under way keep theirs.
 func (d *Dataplane) Apply(s *Settings) { d.settings.Store(s) }
 
+// Refresh lets the loops that route requests prepare for the snapshot in force, between
+// two turns. Else the next request would wait for that: of a thousand nodes, ten times
+// as long as for its decision.
+func (d *Dataplane) Refresh() {
+	for _, l := range d.loops {
+		if l.routed.Swap(false) {
+			_ = l.el.Execute(func() { l.refresh() }) // fails only when the loops have ended
+		}
+	}
+}
+
 // ApplyExact says for which models prompts are known by their tokens. Requests
 // under way keep what they have.
 func (d *Dataplane) ApplyExact(m *ExactModels) { d.exact.Store(m) }

@@ -24,6 +24,7 @@ type loop struct {
 	// shared: typed atomics
 	clients atomic.Int64 // connections given to this loop and not closed
 	ticking atomic.Bool  // a tick waits in the loop's queue
+	routed  atomic.Bool  // requests, since Refresh was last called
 	notes   NoteRing
 
 	now    int64 // ns since d.started, read once a callback

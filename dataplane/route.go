@@ -78,6 +78,9 @@ func (l *loop) route(x *exchange) {
 // has the prompt and brings x back to route.
 func (l *loop) decide(x *exchange) (a *answer, later bool) {
 	v := l.refresh()
+	if !l.routed.Load() {
+		l.routed.Store(true)
+	}
 	x.follow(v.snap)
 	if x.scanning {
 		x.found = x.scanner.Result()

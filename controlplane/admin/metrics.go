@@ -60,6 +60,7 @@ var (
 	descNotes      = desc("notes_dropped_total", "Notes from loops to the indexer that found their ring full.")
 	descReload     = desc("config_reload_success", "1 if the last reload succeeded, or there was none.")
 	descPressure   = desc("pressure", "Moving average of the share of nodes with queued prefill.")
+	descPublish    = desc("snapshot_publish_seconds", "From a changed state of the fleet to a snapshot of it that requests see.")
 	descTakeover   = desc("takeover_seconds", "What it took to take over from the process before; absent if there was none.")
 	descBuild      = desc("build_info", "1.", "version")
 )
@@ -108,6 +109,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	if c.opt.TakeoverSeconds > 0 {
 		m.gauge(descTakeover, c.opt.TakeoverSeconds)
 	}
+	published := c.opt.Control.Publishes()
+	m.histogram(descPublish, &published)
 	m.gauge(descBuild, 1, c.opt.Version)
 	c.index(m)
 	c.events(m)

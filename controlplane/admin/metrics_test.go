@@ -72,6 +72,7 @@ var every = map[string]string{
 	"connections":                  "side",
 	"notes_dropped_total":          "",
 	"config_reload_success":        "",
+	"snapshot_publish_seconds":     "",
 	"accept_failures_total":        "",
 	"backpressure_paused":          "",
 	"discovery_ok":                 "source",

@@ -8,10 +8,6 @@ import (
 	"io"
 	"strings"
 	"sync"
-
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
 // Bounds of what is read from an engine.
@@ -42,9 +38,25 @@ func Decode(engineName string, r io.Reader) (Sample, error) {
 	if err != nil {
 		return Sample{}, fmt.Errorf("decode metrics: %w", err)
 	}
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(text)
+	return decode(engineName, text)
+}
+
+// decodeText is Decode of a text that is in memory.
+func decodeText(engineName string, text []byte) (Sample, error) {
+	lines := linePool.Get().(*lineReader)
+	defer lines.release()
+	chosen, err := lines.chooseOf(text)
 	if err != nil {
+		return Sample{}, fmt.Errorf("decode metrics: %w", err)
+	}
+	return decode(engineName, chosen)
+}
+
+// decode reads chosen lines.
+func decode(engineName string, lines []byte) (Sample, error) {
+	families := familyPool.Get().(*families)
+	defer familyPool.Put(families)
+	if err := families.read(lines); err != nil {
 		return Sample{}, fmt.Errorf("decode metrics: %w", err)
 	}
 	d := byName(engineName)
@@ -61,11 +73,11 @@ func Decode(engineName string, r io.Reader) (Sample, error) {
 }
 
 // detect picks the dialect that names the most of a text.
-func detect(families map[string]*dto.MetricFamily) *dialect {
+func detect(f *families) *dialect {
 	var best *dialect
 	most := 0
 	for _, d := range dialects {
-		if n := d.count(families); n > most {
+		if n := d.count(f); n > most {
 			best, most = d, n
 		}
 	}
@@ -73,7 +85,7 @@ func detect(families map[string]*dto.MetricFamily) *dialect {
 }
 
 // count says how many fields of d a text carries.
-func (d *dialect) count(families map[string]*dto.MetricFamily) int {
+func (d *dialect) count(families *families) int {
 	n := 0
 	for f := range fieldCount {
 		if d.find(families, f) != nil {
@@ -101,7 +113,7 @@ func (l *lineReader) release() {
 }
 
 // choose returns the chosen lines, which are valid until the next call.
-func (l *lineReader) choose(r io.Reader) (io.Reader, error) {
+func (l *lineReader) choose(r io.Reader) ([]byte, error) {
 	limited := &io.LimitedReader{R: r, N: MaxMetricsBytes + 1}
 	l.in.Reset(limited)
 	defer l.in.Reset(nil)
@@ -113,8 +125,7 @@ func (l *lineReader) choose(r io.Reader) (io.Reader, error) {
 			if long {
 				return nil, fmt.Errorf("line of %q is longer than %d bytes: %w", metricName(line), maxLineBytes, ErrTooLarge)
 			}
-			l.out.Write(bytes.TrimRight(line, "\r\n"))
-			l.out.WriteByte('\n')
+			l.take(line)
 		}
 		for long { // the rest of a line nobody wants
 			_, err = l.in.ReadSlice('\n')
@@ -124,7 +135,7 @@ func (l *lineReader) choose(r io.Reader) (io.Reader, error) {
 			return nil, fmt.Errorf("more than %d bytes: %w", MaxMetricsBytes, ErrTooLarge)
 		}
 		if errors.Is(err, io.EOF) {
-			return &l.out, nil
+			return l.out.Bytes(), nil
 		}
 		if err != nil {
 			return nil, err
@@ -132,14 +143,74 @@ func (l *lineReader) choose(r io.Reader) (io.Reader, error) {
 	}
 }
 
-func isWanted(line []byte) bool {
-	return wanted[string(metricName(line))]
+// chooseOf is choose of a text that is in memory.
+func (l *lineReader) chooseOf(text []byte) ([]byte, error) {
+	if len(text) > MaxMetricsBytes {
+		return nil, fmt.Errorf("more than %d bytes: %w", MaxMetricsBytes, ErrTooLarge)
+	}
+	l.out.Reset()
+	for len(text) > 0 {
+		line := text
+		if end := bytes.IndexByte(text, '\n'); end >= 0 {
+			line = text[:end+1]
+		}
+		text = text[len(line):]
+		if !isWanted(line) {
+			continue
+		}
+		if len(line) > maxLineBytes {
+			return nil, fmt.Errorf("line of %q is longer than %d bytes: %w", metricName(line), maxLineBytes, ErrTooLarge)
+		}
+		l.take(line)
+	}
+	return l.out.Bytes(), nil
 }
+
+func (l *lineReader) take(line []byte) {
+	l.out.Write(bytes.TrimRight(line, "\r\n"))
+	l.out.WriteByte('\n')
+}
+
+// isWanted reports whether a line is of a metric that some table names. Most are
+// not, as a few of their letters tell.
+func isWanted(line []byte) bool {
+	if len(line) > looked && line[0] != ' ' && line[0] != '\t' {
+		for i := range looked {
+			if !wantedLetters[i][line[i]] {
+				return false
+			}
+		}
+	}
+	_, ok := wanted[string(metricName(line))]
+	return ok
+}
+
+// looked is how many of a line's letters wantedLetters tells of.
+const looked = 9
+
+// wantedLetters says which letters names that are wanted have at each place; any, behind
+// the end of the shortest. Written once, at start.
+var wantedLetters = func() (all [looked][256]bool) {
+	for name := range wanted {
+		for i := range looked {
+			if i < len(name) {
+				all[i][name[i]] = true
+				continue
+			}
+			for letter := range all[i] {
+				all[i][letter] = true
+			}
+		}
+	}
+	return all
+}()
 
 // metricName cuts the name from the start of a line: it ends where the
 // characters end that a name may have, as it does for the parser.
 func metricName(line []byte) []byte {
-	line = bytes.TrimLeft(line, " \t")
+	if len(line) > 0 && (line[0] == ' ' || line[0] == '\t') {
+		line = bytes.TrimLeft(line, " \t")
+	}
 	for i, c := range line {
 		if c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '_' || c == ':' {
 			continue

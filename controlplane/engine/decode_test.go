@@ -121,10 +121,12 @@ func decodeWhole(engineName string, text []byte) (Sample, error) {
 		plain.WriteByte('\n')
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(&plain)
+	all, err := parser.TextToMetricFamilies(&plain)
 	if err != nil {
 		return Sample{}, err
 	}
+	families := familyPool.New().(*families)
+	families.take(all)
 	d := byName(engineName)
 	if d == nil {
 		d = detect(families)
@@ -148,6 +150,9 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, err := Decode(Auto, bytes.NewReader(text))
+		if twin, twinErr := decodeText(Auto, text); show(twin) != show(got) || (err == nil) != (twinErr == nil) {
+			t.Fatalf("read: %+v, %v; in memory: %+v, %v", got, err, twin, twinErr)
+		}
 		for line := range bytes.Lines(text) {
 			if bytes.HasPrefix(bytes.TrimLeft(line, " \t"), []byte("{")) {
 				return // a quoted name inside the braces: no engine writes it, and we do not read it
@@ -225,6 +230,11 @@ func TestBounds(t *testing.T) {
 	if err != nil || len(list.Models) != MaxModels {
 		t.Errorf("%d models: %d, %v", MaxModels, len(list.Models), err)
 	}
+	for text, want := range map[string]error{exact: nil, exact + "#": ErrTooLarge, long: ErrTooLarge, unwanted: nil} {
+		if _, err := decodeText(Auto, []byte(text)); !errors.Is(err, want) {
+			t.Errorf("in memory, %d bytes: %v, want %v", len(text), err, want)
+		}
+	}
 	broken := io.MultiReader(strings.NewReader(line), errReader{})
 	if _, err := Decode(Auto, broken); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a text that breaks off: %v", err)
@@ -244,6 +254,20 @@ func BenchmarkDecode(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := Decode(Auto, bytes.NewReader(text)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDecodeText(b *testing.B) {
+	text, err := os.ReadFile("../../../shared/data/http/bs32_metrics_midflight.txt")
+	if err != nil {
+		b.Skip("no captured metrics texts beside this checkout")
+	}
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := decodeText(Auto, text); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -30,8 +30,10 @@ const (
 type dialect struct {
 	name        string
 	metricsPath string
+	narrowPath  string // of the same text, where the engine takes name[]=…; "" = it does not
 	prefix      string // of every name of names
 	names       [fieldCount][]string
+	numbers     [fieldCount][]int // of the full names, as wanted has them, in the order in which they are looked for
 
 	rankLabel    string // tells data-parallel ranks apart; "" = the engine has none
 	blockLabel   string // of fConfig: tokens of one block
@@ -41,6 +43,11 @@ type dialect struct {
 }
 
 const defaultMetricsPath = "/metrics"
+
+// narrowPath leads to the application of Python's Prometheus client, which both
+// engines mount there. vLLM has another one in front of it at the path without the
+// slash (0.32), which gives all there is whatever it is asked for.
+const narrowPath = "/metrics/"
 
 // startName is the same for every engine that uses a Prometheus client
 // library.
@@ -53,7 +60,7 @@ var shadowLabels = []string{"tp_rank", "pp_rank", "moe_ep_rank", "pid"}
 
 var dialects = []*dialect{
 	{
-		name: VLLM, metricsPath: defaultMetricsPath, prefix: "vllm:",
+		name: VLLM, metricsPath: defaultMetricsPath, narrowPath: narrowPath, prefix: "vllm:",
 		names: [fieldCount][]string{
 			fQueued:  {"num_requests_waiting"},
 			fRunning: {"num_requests_running"},
@@ -73,7 +80,7 @@ var dialects = []*dialect{
 		rankLabel: "engine", blockLabel: "block_size", blocksLabel: "num_gpu_blocks", perRankLabel: "kv_cache_size_tokens",
 	},
 	{
-		name: SGLang, metricsPath: defaultMetricsPath, prefix: "sglang:",
+		name: SGLang, metricsPath: defaultMetricsPath, narrowPath: narrowPath, prefix: "sglang:",
 		names: [fieldCount][]string{
 			fQueued:      {"num_queue_reqs"},
 			fRunning:     {"num_running_reqs"},
@@ -122,17 +129,24 @@ var dialects = []*dialect{
 // counters are the fields whose names are looked for with _total too.
 var counters = [fieldCount]bool{fHit: true, fQuery: true, fPrompt: true, fGenerated: true, fPreempted: true}
 
-// wanted holds every full metric name of every table, so that the lines of a
-// text can be chosen before anything of them is parsed. Written once, at start.
-var wanted = func() map[string]bool {
-	all := map[string]bool{startName: true}
+// wanted has a number for every full metric name of every table, so that the lines of
+// a text can be chosen before anything of them is parsed, and tables need not be
+// looked up by name. Written once, at start, as the tables' own numbers are.
+var wanted = func() map[string]int {
+	all := map[string]int{startName: 0}
+	number := func(name string) int {
+		if _, ok := all[name]; !ok {
+			all[name] = len(all)
+		}
+		return all[name]
+	}
 	for _, d := range dialects {
 		for f, names := range d.names {
 			for _, name := range names {
-				all[d.prefix+name] = true
 				if counters[f] {
-					all[d.prefix+name+"_total"] = true
+					d.numbers[f] = append(d.numbers[f], number(d.prefix+name+"_total"))
 				}
+				d.numbers[f] = append(d.numbers[f], number(d.prefix+name))
 			}
 		}
 	}

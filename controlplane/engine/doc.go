@@ -4,7 +4,9 @@
 //
 // It owns the tables of metric names (one an engine, with renamed fall-backs),
 // the HTTP client that asks engines, and the Poller that asks a desired set of
-// nodes again and again. Decode and Models are pure functions over a text; the
+// nodes again and again. Metrics, which are asked for each second, have a leaner way
+// of their own: from one goroutine, on its own sockets (wheel.go), and where the
+// engine allows it only those that are read (narrow.go). Decode and Models are pure functions over a text; the
 // Prober and the Poller do the I/O.
 //
 // It may assume that a base URL was validated by whoever configured the node.

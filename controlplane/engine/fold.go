@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	dto "github.com/prometheus/client_model/go"
-
 	"warmpath/dataplane/fleet"
 )
 
@@ -19,7 +17,7 @@ type group struct {
 }
 
 // sample folds the series of a text into one Sample.
-func (d *dialect) sample(families map[string]*dto.MetricFamily) Sample {
+func (d *dialect) sample(families *families) Sample {
 	s := Sample{Engine: d.name}
 	s.Queued = d.sum(families, fQueued)
 	s.Running = d.sum(families, fRunning)
@@ -29,8 +27,8 @@ func (d *dialect) sample(families map[string]*dto.MetricFamily) Sample {
 	s.PromptTokens = d.sum(families, fPrompt)
 	s.GeneratedTokens = d.sum(families, fGenerated)
 	s.Preemptions = d.sum(families, fPreempted)
-	if f := families[startName]; f != nil && len(f.Metric) > 0 {
-		if v := valueOf(f.Metric[0]); v > 0 && !math.IsInf(v, 0) {
+	if f := families.of(wanted[startName]); len(f) > 0 {
+		if v := f[0].value; v > 0 && !math.IsInf(v, 0) {
 			s.StartSeconds = fleet.Gauge{Value: v, Known: true}
 		}
 	}
@@ -39,16 +37,11 @@ func (d *dialect) sample(families map[string]*dto.MetricFamily) Sample {
 	return s
 }
 
-// find returns the family of a field under its newest name, nil if the text
+// find returns the series of a field under its newest name, nil if the text
 // carries none of its names.
-func (d *dialect) find(families map[string]*dto.MetricFamily, f field) *dto.MetricFamily {
-	for _, name := range d.names[f] {
-		if counters[f] {
-			if family := families[d.prefix+name+"_total"]; family != nil {
-				return family
-			}
-		}
-		if family := families[d.prefix+name]; family != nil {
+func (d *dialect) find(families *families, f field) []series {
+	for _, number := range d.numbers[f] {
+		if family := families.of(number); len(family) > 0 {
 			return family
 		}
 	}
@@ -57,14 +50,14 @@ func (d *dialect) find(families map[string]*dto.MetricFamily, f field) *dto.Metr
 
 // groups folds the shards: one value a group, the largest. Values that are no
 // numbers or negative are left out: they are unknown.
-func (d *dialect) groups(family *dto.MetricFamily) map[group]float64 {
-	all := make(map[group]float64, len(family.GetMetric()))
-	for _, m := range family.GetMetric() {
-		v := valueOf(m)
-		if !(v >= 0) || math.IsInf(v, 0) {
+func (d *dialect) groups(family []series) map[group]float64 {
+	all := make(map[group]float64, len(family))
+	for i := range family {
+		v := family[i].value
+		if !plausible(v) {
 			continue
 		}
-		g := d.groupOf(m)
+		g := d.groupOf(&family[i])
 		if old, ok := all[g]; !ok || v > old {
 			all[g] = v
 		}
@@ -72,16 +65,19 @@ func (d *dialect) groups(family *dto.MetricFamily) map[group]float64 {
 	return all
 }
 
-func (d *dialect) groupOf(m *dto.Metric) group {
+// plausible reports whether a value is a number, and not negative.
+func plausible(v float64) bool { return v >= 0 && !math.IsInf(v, 0) }
+
+func (d *dialect) groupOf(m *series) group {
 	var g group
 	var rest []string
-	for _, l := range m.GetLabel() {
-		switch name := l.GetName(); {
+	for _, l := range m.labels {
+		switch name := string(l.name); {
 		case d.rankLabel != "" && name == d.rankLabel:
-			g.rank = l.GetValue()
+			g.rank = string(l.value)
 		case slices.Contains(shadowLabels, name):
 		default:
-			rest = append(rest, name+"\x00"+l.GetValue())
+			rest = append(rest, name+"\x00"+string(l.value))
 		}
 	}
 	if len(rest) > 1 {
@@ -92,8 +88,12 @@ func (d *dialect) groupOf(m *dto.Metric) group {
 }
 
 // sum adds the groups of a field up; unknown if there is none.
-func (d *dialect) sum(families map[string]*dto.MetricFamily, f field) fleet.Gauge {
-	all := d.groups(d.find(families, f))
+func (d *dialect) sum(families *families, f field) fleet.Gauge {
+	family := d.find(families, f)
+	if len(family) == 1 { // as most engines have it: then there is nothing to tell apart
+		return fleet.Gauge{Value: known(family[0].value), Known: plausible(family[0].value)}
+	}
+	all := d.groups(family)
 	if len(all) == 0 {
 		return fleet.Gauge{}
 	}
@@ -107,9 +107,17 @@ func (d *dialect) sum(families map[string]*dto.MetricFamily, f field) fleet.Gaug
 	return fleet.Gauge{Value: total, Known: true}
 }
 
+// known is a value that is plausible, else 0.
+func known(v float64) float64 {
+	if !plausible(v) {
+		return 0
+	}
+	return v
+}
+
 // share is the mean over the groups of a field that is a share of one. A value
 // a little above 1 is rounding; one far above is another unit, and unknown.
-func (d *dialect) share(families map[string]*dto.MetricFamily, f field) fleet.Gauge {
+func (d *dialect) share(families *families, f field) fleet.Gauge {
 	total, n := 0.0, 0
 	for _, v := range d.groups(d.find(families, f)) {
 		if v <= 1.1 {
@@ -128,7 +136,7 @@ func (d *dialect) share(families map[string]*dto.MetricFamily, f field) fleet.Ga
 const maxCount = 1 << 40
 
 // capacity finds the tokens of one block and of the caches of all ranks.
-func (d *dialect) capacity(families map[string]*dto.MetricFamily) (blockTokens int, cacheTokens int64) {
+func (d *dialect) capacity(families *families) (blockTokens int, cacheTokens int64) {
 	var block, blocks, direct float64
 	if info := d.find(families, fConfig); info != nil {
 		block, blocks, direct = d.config(info)
@@ -159,14 +167,20 @@ func (d *dialect) capacity(families map[string]*dto.MetricFamily) (blockTokens i
 // config reads the labels of an info metric: block is the tokens of one
 // block, blocks the engine's, direct the tokens of all ranks if it says them.
 // 0 is unknown.
-func (d *dialect) config(info *dto.MetricFamily) (block, blocks, direct float64) {
-	seen := map[string]bool{}
-	for _, m := range info.GetMetric() {
-		g := d.groupOf(m)
-		if seen[g.rank] { // a shard of a rank that was counted
-			continue
+func (d *dialect) config(info []series) (block, blocks, direct float64) {
+	var seen map[string]bool
+	if len(info) > 1 {
+		seen = make(map[string]bool, len(info))
+	}
+	for i := range info {
+		m := &info[i]
+		if seen != nil {
+			rank := string(d.rankOf(m))
+			if seen[rank] { // a shard of a rank that was counted
+				continue
+			}
+			seen[rank] = true
 		}
-		seen[g.rank] = true
 		block = max(block, label(m, d.blockLabel))
 		direct += label(m, d.perRankLabel)
 		if n := label(m, d.blocksLabel); d.perRank {
@@ -179,44 +193,40 @@ func (d *dialect) config(info *dto.MetricFamily) (block, blocks, direct float64)
 }
 
 // ranks counts the data-parallel ranks of the queue's series.
-func (d *dialect) ranks(families map[string]*dto.MetricFamily) int {
+func (d *dialect) ranks(families *families) int {
 	seen := map[string]bool{}
 	for _, f := range []field{fRunning, fQueued} {
-		for g := range d.groups(d.find(families, f)) {
-			if g.rank != "" {
-				seen[g.rank] = true
+		family := d.find(families, f)
+		for i := range family {
+			if rank := d.rankOf(&family[i]); len(rank) > 0 && plausible(family[i].value) {
+				seen[string(rank)] = true
 			}
 		}
 	}
 	return len(seen)
 }
 
+// rankOf is the rank that a series is of, as its label has it; nil without one.
+func (d *dialect) rankOf(m *series) []byte {
+	for _, l := range m.labels {
+		if d.rankLabel != "" && string(l.name) == d.rankLabel {
+			return l.value
+		}
+	}
+	return nil
+}
+
 // label reads a label as a count; 0 if it is absent or no count ("None").
-func label(m *dto.Metric, name string) float64 {
-	for _, l := range m.GetLabel() {
-		if name == "" || l.GetName() != name {
+func label(m *series, name string) float64 {
+	for _, l := range m.labels {
+		if name == "" || string(l.name) != name {
 			continue
 		}
-		n, err := strconv.ParseInt(l.GetValue(), 10, 64)
+		n, err := strconv.ParseInt(string(l.value), 10, 64)
 		if err != nil || n < 0 || n > maxCount {
 			return 0
 		}
 		return float64(n)
 	}
 	return 0
-}
-
-// valueOf reads a sample, whatever type its text declares. Only lines without
-// their TYPE comments are parsed, so all are untyped; the rest is for a caller
-// that parsed whole texts.
-func valueOf(m *dto.Metric) float64 {
-	switch {
-	case m.Untyped != nil:
-		return m.Untyped.GetValue()
-	case m.Gauge != nil:
-		return m.Gauge.GetValue()
-	case m.Counter != nil:
-		return m.Counter.GetValue()
-	}
-	return math.NaN()
 }

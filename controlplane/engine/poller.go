@@ -64,8 +64,8 @@ type PollerConfig struct {
 const modelsRetry = 2 * time.Second
 
 // Poller asks every node of a desired set: its metrics all the time, its
-// models now and then, its health when told to. It runs three goroutines a
-// node, so that a slow answer to one question delays no other.
+// models now and then, its health when told to. It runs two goroutines a node and
+// one for the metrics of all, so that a slow answer to one question delays no other.
 type Poller struct {
 	prober *Prober
 	config PollerConfig
@@ -73,6 +73,7 @@ type Poller struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	wheel  *wheel
 
 	mu    sync.Mutex
 	nodes map[string]*polled // guarded by mu; nil after Stop
@@ -139,6 +140,7 @@ func NewPoller(prober *Prober, config PollerConfig) *Poller {
 	}
 	p := &Poller{prober: prober, config: config, nodes: map[string]*polled{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.wheel = &wheel{poller: p, news: make(chan struct{}, 1)}
 	return p
 }
 
@@ -217,42 +219,78 @@ func (p *Poller) Stop() {
 func (p *Poller) start(t Target) *polled {
 	ctx, cancel := context.WithCancel(p.ctx)
 	n := &polled{poller: p, target: t, cancel: cancel, models: newAsker(), health: newAsker()}
-	p.wg.Go(func() { n.pollMetrics(ctx) })
+	if !p.wheel.take(ctx, n) {
+		p.wg.Go(func() { n.pollMetrics(ctx) })
+	}
 	p.wg.Go(func() { n.pollModels(ctx) })
 	p.wg.Go(func() { n.pollHealth(ctx) })
 	return n
 }
 
-// pollMetrics asks again and again. The first wait is anywhere in the period,
-// so that nodes that came together are not asked together. An engine that has
-// no metrics is asked as rarely as for its models.
+// pollMetrics asks again and again, where the wheel cannot. The first wait is anywhere
+// in the period, so that nodes that came together are not asked together.
 func (n *polled) pollMetrics(ctx context.Context) {
-	every := n.poller.config.MetricsEvery
-	wait := time.Duration(n.poller.config.Rand() * float64(every))
-	lost, startSeconds := false, 0.0
-	for pause(ctx, wait, nil) {
+	var seen metricsSeen
+	wait := n.firstWait()
+	s := newScraper(n.poller.prober, n.target.URL)
+	defer s.close()
+	for pause(ctx, n.together(wait), nil) {
 		e := n.event(MetricsEvent, func() (e Event) {
-			e.Sample, e.Err = n.poller.prober.Metrics(ctx, n.dialect(), n.target.URL)
+			e.Sample, e.Err = s.metrics(ctx, n.dialect())
 			return e
 		})
-		// Another process may serve other models.
-		if started := e.Sample.StartSeconds.Or(startSeconds); e.Err == nil {
-			if lost || startSeconds != 0 && started != startSeconds {
-				n.models.ask()
-			}
-			startSeconds = started
-		}
-		lost = e.Err != nil && !errors.Is(e.Err, ErrNoMetrics)
-		n.deliver(ctx, e)
-		switch {
-		case !errors.Is(e.Err, ErrNoMetrics):
-			wait = n.jitter(every)
-		case n.target.Engine == OpenAI || errors.As(e.Err, new(*StatusError)):
-			wait = n.jitter(max(every, n.poller.config.ModelsEvery))
-		default: // some engines name their metrics only after the first request
-			wait = n.jitter(5 * every)
+		wait = n.conclude(ctx, &seen, e)
+		if wait > idleTimeout {
+			s.close()
 		}
 	}
+}
+
+func (n *polled) firstWait() time.Duration {
+	return time.Duration(n.poller.config.Rand() * float64(n.poller.config.MetricsEvery))
+}
+
+// metricsSeen is what is remembered of a node's metrics.
+type metricsSeen struct {
+	lost         bool
+	startSeconds float64
+}
+
+// conclude delivers what came of a question for metrics and returns how long to wait
+// until the next. An engine that has no metrics is asked as rarely as for its models.
+func (n *polled) conclude(ctx context.Context, seen *metricsSeen, e Event) time.Duration {
+	every := n.poller.config.MetricsEvery
+	// Another process may serve other models.
+	if started := e.Sample.StartSeconds.Or(seen.startSeconds); e.Err == nil {
+		if seen.lost || seen.startSeconds != 0 && started != seen.startSeconds {
+			n.models.ask()
+		}
+		seen.startSeconds = started
+	}
+	seen.lost = e.Err != nil && !errors.Is(e.Err, ErrNoMetrics)
+	n.deliver(ctx, e)
+	switch {
+	case !errors.Is(e.Err, ErrNoMetrics):
+		return n.jitter(every)
+	case n.target.Engine == OpenAI || errors.As(e.Err, new(*StatusError)):
+		return n.jitter(max(every, n.poller.config.ModelsEvery))
+	default: // some engines name their metrics only after the first request
+		return n.jitter(5 * every)
+	}
+}
+
+// togethers is in how many moments of a period nodes are asked: one that wakes for
+// several nodes costs a processor that sleeps in between less than one for each.
+const togethers = 50
+
+// together is a wait that ends in the next of these moments.
+func (n *polled) together(wait time.Duration) time.Duration {
+	grain := n.poller.config.MetricsEvery / togethers
+	if grain <= 0 {
+		return wait
+	}
+	now := time.Now()
+	return now.Add(wait).Truncate(grain).Add(grain).Sub(now)
 }
 
 // dialect is the one configured. Else the text says for itself what it is, and

@@ -53,26 +53,36 @@ type Prober struct {
 	HealthTimeout  time.Duration
 	ModelsTimeout  time.Duration
 	MetricsTimeout time.Duration
+
+	own *http.Transport // HTTP's, as NewProber made it
 }
+
+// direct reports whether nodes are asked over plain connections, and not by somebody
+// else's means.
+func (p *Prober) direct() bool { return p.own != nil && p.HTTP.Transport == p.own }
+
+const (
+	userAgent   = "warmpath"
+	acceptTypes = "text/plain;version=0.0.4, application/json;q=0.9, */*;q=0.1"
+)
 
 // NewProber returns a Prober that keeps connections for less than the 5 s
 // after which engines close them, follows no redirects and uses no proxy.
 func NewProber() *Prober {
 	dialer := &net.Dialer{} // every question has a deadline, which holds for its connection too
+	own := &http.Transport{
+		Proxy:                  nil, // a node is asked itself or not at all
+		DialContext:            dialer.DialContext,
+		DisableCompression:     true,
+		MaxIdleConns:           2 * fleet.MaxSlots,
+		MaxIdleConnsPerHost:    2,
+		MaxConnsPerHost:        4,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
 	return &Prober{
-		HTTP: &http.Client{
-			Transport: &http.Transport{
-				Proxy:                  nil, // a node is asked itself or not at all
-				DialContext:            dialer.DialContext,
-				DisableCompression:     true,
-				MaxIdleConns:           2 * fleet.MaxSlots,
-				MaxIdleConnsPerHost:    2,
-				MaxConnsPerHost:        4,
-				IdleConnTimeout:        idleTimeout,
-				MaxResponseHeaderBytes: 64 << 10,
-			},
-			CheckRedirect: noRedirects,
-		},
+		HTTP:           &http.Client{Transport: own, CheckRedirect: noRedirects},
+		own:            own,
 		HealthTimeout:  DefaultHealthTimeout,
 		ModelsTimeout:  DefaultModelsTimeout,
 		MetricsTimeout: DefaultMetricsTimeout,
@@ -159,8 +169,8 @@ func (p *Prober) get(ctx context.Context, url string, timeout time.Duration, use
 	if err != nil {
 		return err // quotes the URL
 	}
-	request.Header.Set("User-Agent", "warmpath")
-	request.Header.Set("Accept", "text/plain;version=0.0.4, application/json;q=0.9, */*;q=0.1")
+	request.Header.Set("User-Agent", userAgent)
+	request.Header.Set("Accept", acceptTypes)
 	response, err := p.HTTP.Do(request)
 	if err != nil {
 		return err // an *url.Error: names the URL

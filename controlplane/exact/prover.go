@@ -143,6 +143,9 @@ func (p *Prover) Set(nodes []Node, units map[string]int) {
 	p.poke()
 }
 
+// Wanted reports whether anything can be proved: else nobody needs to call Set.
+func (p *Prover) Wanted() bool { return len(p.loaded) > 0 }
+
 func (p *Prover) poke() {
 	select {
 	case p.wake <- struct{}{}:

@@ -311,9 +311,12 @@ func (x *Indexer) capacities() {
 	if snap == x.snap {
 		return
 	}
+	was := x.snap
 	x.snap = snap
 	for slot := range snap.Nodes {
-		x.capacity(slot)
+		if n := snap.Owner(slot); n == nil || was == nil || was.Owner(slot) != n { // else it is what it was
+			x.capacity(slot)
+		}
 	}
 }
 

@@ -47,6 +47,7 @@ type Plane struct {
 	lost    uint64 // events
 	host    hostSets
 	samples int
+	turn    int // the slot from which on quiet nodes are read next
 	seen    flow.Measurement
 }
 

@@ -13,6 +13,12 @@ const sampleEvery = 100 * time.Millisecond
 // hostEvery is in how many samples it is looked once what the host is set to.
 const hostEvery = 10
 
+// quietReads is how many of the nodes where nothing happens are read a sample, in
+// turns: a read takes two calls of the kernel, of which a fleet of a thousand would
+// want twenty thousand a second. What begins, ends or fails at a node is seen in its
+// counters of requests, and faults come as events besides.
+const quietReads = 5
+
 // node is what was read of a slot's tenant: what was counted since the tenant
 // before was last seen, or since the programs were loaded.
 type node struct {
@@ -22,11 +28,34 @@ type node struct {
 	counters   bpf.Counters
 	times      bpf.Times
 	rttMinNs   int64 // by the loops, 0 = not known
+	busy       busy  // as it was when it was read
+	quiet      int   // reads in a row in which that did not change
 	lastError  string
 
 	said     bpf.NodeLoad // in band, last
 	saidNs   uint64       // when that came; 0 = never
 	readings uint64
+}
+
+// busy is what moves when a node's connections do.
+type busy struct{ requests, successes, failures, heardNs int64 }
+
+func busyOf(l *fleet.Load) busy {
+	return busy{l.Requests.Load(), l.Successes.Load(), l.Failures.Load(), l.HeardNs.Load()}
+}
+
+// quietAfter is how many reads must have found a node quiet: its idle connections are
+// closed within that time (timeouts.idle_node, 4 s by default).
+const quietAfter = 50
+
+// mayWait reports whether a node need not be read now. turn says that it is its turn.
+func (n *node) mayWait(tenant *fleet.Node, turn bool) bool {
+	if is := busyOf(tenant.Load); is != n.busy || is.requests > 0 {
+		n.busy, n.quiet = is, 0
+		return false
+	}
+	n.quiet++
+	return n.quiet > quietAfter && !turn
 }
 
 // reading is all that was ever counted of a slot.
@@ -61,6 +90,8 @@ func (p *Plane) sample(snap *fleet.Snapshot) (loads []Load) {
 		p.host = readHost()
 	}
 	p.samples++
+	first := p.turn // of those whose turn it is, in a ring of all slots
+	p.turn = (p.turn + quietReads) % max(1, len(snap.Nodes))
 	for slot := range snap.Nodes {
 		tenant := snap.Nodes[slot]
 		if slot >= bpf.MaxNodes {
@@ -68,6 +99,9 @@ func (p *Plane) sample(snap *fleet.Snapshot) (loads []Load) {
 		}
 		if tenant == nil {
 			p.forget(uint32(slot))
+			continue
+		}
+		if p.waits(uint32(slot), tenant, first, len(snap.Nodes)) {
 			continue
 		}
 		if load, ok := p.sampleNode(uint32(slot), tenant); ok {
@@ -107,6 +141,26 @@ func (p *Plane) sampleNode(slot uint32, tenant *fleet.Node) (Load, bool) {
 		p.tune(slot, n)
 	}
 	return n.hear(slot, &now)
+}
+
+// waits reports whether a tenant is quiet and need not be read in this sample, in
+// which those from slot first on have their turn.
+func (p *Plane) waits(slot uint32, tenant *fleet.Node, first, slots int) bool {
+	n := p.nodes[slot]
+	if n == nil || n.generation != tenant.Generation || p.flow == nil || tenant.Load == nil {
+		return false
+	}
+	behind := int(slot) - first
+	if behind < 0 {
+		behind += slots
+	}
+	if !n.mayWait(tenant, behind < quietReads) {
+		return false
+	}
+	if p.samples%hostEvery == 0 { // what is wanted of its next connection may have changed
+		p.tune(slot, n)
+	}
+	return true
 }
 
 // forget ends what is known of a slot's tenant, if it has one. The next one's

@@ -15,40 +15,101 @@ const MinUnitTokens = 16
 // Build makes the sealed snapshot of s, sharing with it only the counters
 // behind Load. An error means that s breaks an invariant: the caller keeps the
 // snapshot in force and reports it.
-func Build(s state.State) (*fleet.Snapshot, error) {
-	snap := &fleet.Snapshot{Version: s.Version, Seed: s.Settings.Seed, Nodes: make([]*fleet.Node, len(s.Slots)), Asked: true, Expected: s.Expected.Any}
-	owner := make(map[*fleet.Load]string, len(s.Nodes))
-	for i, n := range s.Nodes {
-		err := check(&s, n, snap.Nodes)
-		if other, shared := owner[n.Load]; err == nil && shared {
-			err = fmt.Errorf("counters are also those of node %q", other)
-		}
-		if err == nil && i > 0 && s.Nodes[i-1].Spec.Name >= n.Spec.Name {
-			err = fmt.Errorf("name is not above that of node %q", s.Nodes[i-1].Spec.Name)
-		}
-		owner[n.Load] = n.Spec.Name
-		if err != nil {
-			return nil, fmt.Errorf("build snapshot %d: node %q: %w", s.Version, n.Spec.Name, err)
-		}
-		snap.Nodes[n.Slot] = nodeOf(n)
-		if !n.Asked && len(n.Models) == 0 && n.Health != fleet.Down && !n.Drain {
-			snap.Asked = false
-		}
-	}
-	snap.Models = modelsOf(&s)
-	snap.Default = defaultOf(&s, snap.Models)
-	return snap.Seal(), nil
+func Build(s state.State) (*fleet.Snapshot, error) { return new(Publisher).build(&s) }
+
+// To is Publisher.To of a first snapshot.
+func To(h *fleet.Holder, s state.State) error { return new(Publisher).To(h, s) }
+
+// Publisher makes one snapshot after the other. Of a large fleet a few nodes change
+// between two of them: those that have not are taken from the last one. The zero
+// Publisher is ready for use, by one goroutine.
+type Publisher struct {
+	last   *fleet.Snapshot // nil before the first
+	state  state.State     // that it was made of
+	bySlot []*state.Node   // its records
 }
 
 // To builds the snapshot of s and stores it together with its pressure. Only
 // the control plane's goroutine may call it.
-func To(h *fleet.Holder, s state.State) error {
-	snap, err := Build(s)
+func (p *Publisher) To(h *fleet.Holder, s state.State) error {
+	snap, err := p.build(&s)
 	if err != nil {
 		return err
 	}
 	h.Store(snap)
 	h.SetPressure(s.Pressure)
+	return nil
+}
+
+func (p *Publisher) build(s *state.State) (*fleet.Snapshot, error) {
+	snap := &fleet.Snapshot{Version: s.Version, Seed: s.Settings.Seed, Nodes: make([]*fleet.Node, len(s.Slots)), Asked: true, Expected: s.Expected.Any}
+	goesOn := p.goesOn(s)
+	bySlot := make([]*state.Node, len(s.Slots))
+	var owner map[*fleet.Load]string
+	if !goesOn { // else all have the counters that they had
+		owner = make(map[*fleet.Load]string, len(s.Nodes))
+	}
+	for i, n := range s.Nodes {
+		if err := p.check(s, i, snap.Nodes, owner); err != nil {
+			return nil, fmt.Errorf("build snapshot %d: node %q: %w", s.Version, n.Spec.Name, err)
+		}
+		if bySlot[n.Slot] = n; goesOn && p.bySlot[n.Slot] == n {
+			snap.Nodes[n.Slot] = p.last.Nodes[n.Slot]
+		} else {
+			snap.Nodes[n.Slot] = nodeOf(n)
+		}
+		if !n.Asked && len(n.Models) == 0 && n.Health != fleet.Down && !n.Drain {
+			snap.Asked = false
+		}
+	}
+	if goesOn {
+		snap.Models, snap.Default = slices.Clone(p.last.Models), p.last.Default
+	} else {
+		snap.Models = modelsOf(s)
+		snap.Default = defaultOf(s, snap.Models)
+	}
+	p.last, p.state, p.bySlot = snap.Seal(), *s, bySlot
+	return snap, nil
+}
+
+// goesOn says whether s has the nodes of the last snapshot, in their slots, serving
+// the same models in blocks of the same size: then the models are the same too, and
+// with them all that one node has of the others.
+func (p *Publisher) goesOn(s *state.State) bool {
+	was := &p.state
+	if p.last == nil || len(s.Nodes) != len(was.Nodes) || len(s.Slots) != len(was.Slots) || !same(s.Settings.Models, was.Settings.Models) ||
+		!same(s.Outputs, was.Outputs) || s.Expected.Any != was.Expected.Any || !same(s.Expected.Models, was.Expected.Models) {
+		return false
+	}
+	for i, n := range s.Nodes {
+		if o := was.Nodes[i]; n != o && (n.Incarnation != o.Incarnation || n.Slot != o.Slot || n.Load != o.Load || !same(n.Models, o.Models) || n.Sample.BlockTokens != o.Sample.BlockTokens) {
+			return false
+		}
+	}
+	return true
+}
+
+// same says whether two slices, of which neither is ever written, are one.
+func same[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// check refuses record i if a request could trip over it. owner has whose the
+// counters are, of those before it; nil if that was seen already.
+func (p *Publisher) check(s *state.State, i int, taken []*fleet.Node, owner map[*fleet.Load]string) error {
+	n := s.Nodes[i]
+	if err := check(s, n, taken); err != nil {
+		return err
+	}
+	if owner != nil {
+		if other, shared := owner[n.Load]; shared {
+			return fmt.Errorf("counters are also those of node %q", other)
+		}
+		owner[n.Load] = n.Spec.Name
+	}
+	if i > 0 && s.Nodes[i-1].Spec.Name >= n.Spec.Name {
+		return fmt.Errorf("name is not above that of node %q", s.Nodes[i-1].Spec.Name)
+	}
 	return nil
 }
 

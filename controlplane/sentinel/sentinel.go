@@ -148,8 +148,12 @@ func (k *Keeper) look(now int64) {
 	k.turn++
 	for i := range nodes {
 		n := nodes[(i+k.turn)%len(nodes)]
+		requests := n.Load.Requests.Load()
+		if requests <= 0 && len(k.watches) == 0 { // of a large fleet nearly all
+			continue
+		}
 		w := k.watches[n.Incarnation]
-		busy := n.Load.Requests.Load() > 0 && (n.Health == fleet.Ready || n.Health == fleet.Down)
+		busy := requests > 0 && (n.Health == fleet.Ready || n.Health == fleet.Down)
 		if w == nil && !busy {
 			continue
 		}

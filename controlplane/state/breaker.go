@@ -11,14 +11,14 @@ import (
 // are not copied: of a large fleet that is most of them.
 func (t *step) loadsSeen(e LoadsSeen) {
 	for _, load := range e.Loads {
-		if n := t.s.Find(load.Node); n != nil && !n.knows(load) {
+		if n := t.s.Find(load.Node); n != nil && !n.Knows(load) {
 			t.on(load.Node, load.Incarnation, func(n *Node) { t.loadSeen(n, load) })
 		}
 	}
 }
 
-// knows says whether loadSeen would change nothing.
-func (n *Node) knows(e LoadSeen) bool {
+// Knows says whether a LoadSeen would change nothing.
+func (n *Node) Knows(e LoadSeen) bool {
 	l := &n.life
 	return e.Requests == n.Requests && e.PrefillTokens == n.PrefillTokens && e.Failures == l.failures && e.Successes == l.successes &&
 		e.Consecutive == 0 && n.slow() == 0 && !l.panicSaid && !n.ErrorShare.Known && !n.Drain

@@ -102,8 +102,15 @@ type (
 		Sample      Sample
 		Inherited   bool // read by another process: it counts only while there is none of this one's
 	}
-	// LoadsSeen is a copy of the counters of all nodes, sent periodically: one
-	// event, since a Step for every node would copy the State for each.
+	// MetricsRead is the readings of several nodes, one event for all of them: a
+	// Step for every node would copy the State for each.
+	MetricsRead struct {
+		NowNs    int64
+		Readings []MetricsSeen
+	}
+	// LoadsSeen is a copy of the counters of all nodes whose counters the State does
+	// not know (Node.Knows), sent periodically: one event, since a Step for every node
+	// would copy the State for each.
 	LoadsSeen struct {
 		NowNs int64
 		Loads []LoadSeen
@@ -228,6 +235,7 @@ func (e NodeRemoved) at() int64   { return e.NowNs }
 func (e ProbeResult) at() int64   { return e.NowNs }
 func (e ModelsSeen) at() int64    { return e.NowNs }
 func (e MetricsSeen) at() int64   { return e.NowNs }
+func (e MetricsRead) at() int64   { return e.NowNs }
 func (e LoadsSeen) at() int64     { return e.NowNs }
 func (e Failure) at() int64       { return e.NowNs }
 func (e SilenceSeen) at() int64   { return e.NowNs }

@@ -377,7 +377,7 @@ func TestKnownLoads(t *testing.T) {
 				Node: "n000", Requests: small.Draw(t, "req"), PrefillTokens: small.Draw(t, "prefill"),
 				Failures: small.Draw(t, "fail"), Consecutive: small.Draw(t, "row"), Successes: small.Draw(t, "good"),
 			}
-			if s.Find("n000").knows(e) {
+			if s.Find("n000").Knows(e) {
 				read := step{s: s}
 				read.s.NowNs = now
 				read.on("n000", 0, func(n *Node) { read.loadSeen(n, e) })

@@ -60,16 +60,19 @@ func (t *step) metricsSeen(n *Node, e MetricsSeen) {
 	if e.Inherited && n.SampleNs != 0 {
 		return // it is older, and counters do not go back
 	}
-	last, gap := n.Sample, !n.SampleFresh
-	n.Sample, n.SampleNs, n.SampleFresh = clean(e.Sample), t.s.NowNs, true
+	last, gap, shown := n.Sample, !n.SampleFresh, n.shown()
+	readNs := min(max(e.NowNs, n.SampleNs), t.s.NowNs)
+	n.Sample, n.SampleNs, n.SampleFresh = clean(e.Sample), readNs, true
 	if n.Sample.BlockTokens == 0 { // facts that do not change are kept
 		n.Sample.BlockTokens = last.BlockTokens
 	}
 	if n.Sample.CacheTokens == 0 {
 		n.Sample.CacheTokens = last.CacheTokens
 	}
-	t.s.dirty = true
-	t.heard(n, t.s.NowNs)
+	if n.shown() != shown { // most readings of a quiet node say what the last one said
+		t.s.dirty = true
+	}
+	t.heard(n, readNs)
 	t.recognise(n, e.Sample.Engine)
 	if fell(last.GeneratedTokens, n.Sample.GeneratedTokens) || fell(last.PromptTokens, n.Sample.PromptTokens) {
 		t.log(slog.LevelWarn, "engine has restarted: its counters went back", slog.String("node", n.Spec.Name))
@@ -79,6 +82,23 @@ func (t *step) metricsSeen(n *Node, e MetricsSeen) {
 		}
 	}
 	t.progress(n, last, gap)
+}
+
+// shown is what a snapshot shows of a node's readings.
+type shown struct {
+	fresh                  bool
+	running, queued, kvUse fleet.Gauge
+	blockTokens            int
+	cacheTokens            int64
+}
+
+func (n *Node) shown() shown {
+	v := shown{fresh: n.SampleFresh, blockTokens: n.Sample.BlockTokens, cacheTokens: n.Sample.CacheTokens}
+	if n.SampleFresh {
+		v.running = n.Sample.Running
+	}
+	v.queued, v.kvUse = n.Queue()
+	return v
 }
 
 // progress finds an engine whose tokens stand still while requests run.

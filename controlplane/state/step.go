@@ -82,6 +82,10 @@ func Step(s State, ev Event) (State, []Effect) {
 		t.s.Settings, t.s.fewer, t.publish = e.Settings, true, true
 		t.s.masked = nil // what the file names counts again
 		t.reconcile()
+	case MetricsRead:
+		for _, seen := range e.Readings {
+			t.aboutNode(seen)
+		}
 	case LoadsSeen:
 		t.loadsSeen(e)
 	case LoadsSaid:

@@ -88,7 +88,8 @@ func (s *Snapshot) Named() bool {
 }
 
 // Seal builds the look-up tables of a snapshot that is otherwise complete.
-// It is called once, before publishing, by whoever built it.
+// It is called once, before publishing, by whoever built it. A node that an earlier
+// snapshot has too, and that is the same in this one, is read and not written.
 func (s *Snapshot) Seal() *Snapshot {
 	s.byName = make(map[string]int, len(s.Models))
 	for i := range s.Models {
@@ -104,7 +105,9 @@ func (s *Snapshot) Seal() *Snapshot {
 		if n.NameBytes == nil {
 			n.NameBytes = []byte(n.Name)
 		}
-		n.Ranks = max(n.Ranks, 1)
+		if n.Ranks < 1 {
+			n.Ranks = 1
+		}
 		if n.Trust == nil {
 			n.Trust = make([]Trust, n.Ranks)
 		}
@@ -114,13 +117,19 @@ func (s *Snapshot) Seal() *Snapshot {
 			}
 		}
 	}
+	units := make([]int, len(s.Nodes)) // 0 = of no model
 	for i := range s.Models {
 		m := &s.Models[i]
 		m.NameBytes, m.ChainBytes = []byte(m.Name), []byte(m.ChainName())
 		for _, slot := range m.Slots {
-			if n := s.Nodes[slot]; n != nil && m.Base == "" {
-				n.UnitTokens = m.UnitTokens
+			if s.Nodes[slot] != nil && m.Base == "" {
+				units[slot] = m.UnitTokens
 			}
+		}
+	}
+	for slot, unit := range units {
+		if n := s.Nodes[slot]; unit != 0 && n.UnitTokens != unit {
+			n.UnitTokens = unit
 		}
 	}
 	for i := range s.Models { // a real name wins over another model's alias

@@ -1,0 +1,334 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"warmpath/dataplane/wire"
+)
+
+// scraper asks one node for its metrics again and again, on a connection that it
+// keeps. It does what Prober.Metrics does and costs a sixth of it: an engine's text
+// is some 60 KB, is asked for each second, and a fleet has a thousand nodes. One
+// goroutine.
+type scraper struct {
+	prober *Prober
+	base   string
+
+	address, host, prefix string // of base; address is "" if base is none for it
+	path                  string // that request asks for
+	request               []byte
+	narrow                narrow
+
+	conn   net.Conn // nil = none
+	stop   func() bool
+	usedAt time.Time
+	first  [1 << 10]byte // of an answer: nodes that do not answer hold no page
+}
+
+// page is an answer as it comes. Its text is a part of bytes.
+type page struct {
+	bytes    []byte
+	head     wire.Response
+	body     wire.Body
+	inBody   bool
+	interims int
+	at       int // how far it was looked at
+	from, to int // the text, moved together if it came in several chunks; from is -1 before
+}
+
+const (
+	pageBytes    = 128 << 10 // what most answers fit in
+	pageMost     = 1 << 20   // of a page that is kept
+	scrapeHead   = 64 << 10
+	interimsMost = 8
+)
+
+var pagePool = sync.Pool{New: func() any { return &page{bytes: make([]byte, 0, pageBytes)} }}
+
+func (p *page) release() {
+	if cap(p.bytes) <= pageMost {
+		pagePool.Put(p)
+	}
+}
+
+var errBroken = errors.New("connection ended within the answer")
+
+func newScraper(prober *Prober, base string) *scraper {
+	s := &scraper{prober: prober, base: base}
+	if u, err := url.Parse(base); prober.direct() && err == nil && u.Scheme == "http" && u.User == nil && u.Hostname() != "" && u.RawQuery == "" && u.Fragment == "" {
+		s.address, s.host, s.prefix = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")), u.Host, u.EscapedPath()
+	}
+	return s
+}
+
+// metrics is Prober.Metrics. ctx is the node's: its end ends what is under way.
+func (s *scraper) metrics(ctx context.Context, engineName string) (Sample, error) {
+	if s.address == "" || engineName == OpenAI {
+		return s.prober.Metrics(ctx, engineName, s.base)
+	}
+	if d := s.aimNarrow(engineName); d != nil {
+		if sample, _, err := s.ask(ctx, d.name); s.narrow.take(sample, err) {
+			return sample, nil
+		}
+	}
+	s.aimWhole(engineName)
+	sample, size, err := s.ask(ctx, engineName)
+	if err == nil {
+		s.narrow.whole(sample, size)
+	}
+	return sample, err
+}
+
+// aimNarrow makes the request for a narrow text and returns its table, nil if the
+// whole one is to be asked for.
+func (s *scraper) aimNarrow(engineName string) *dialect {
+	d := byName(s.narrow.engine)
+	if d == nil || !s.narrow.due() || byName(engineName) != nil && engineName != d.name {
+		return nil
+	}
+	s.aim(d.narrowPath + s.narrow.query(d))
+	return d
+}
+
+// aimWhole makes the request for the whole text.
+func (s *scraper) aimWhole(engineName string) {
+	path := defaultMetricsPath
+	if d := byName(engineName); d != nil {
+		path = d.metricsPath
+	}
+	s.aim(path)
+}
+
+// ask asks for what request names, and says how long that was.
+func (s *scraper) ask(ctx context.Context, engineName string) (sample Sample, size int, err error) {
+	p, text, err := s.get(ctx)
+	if err == nil {
+		size = len(text)
+		sample, err = decodeText(engineName, text)
+		sample.AtNs = time.Now().UnixNano()
+		p.release()
+	}
+	if err != nil {
+		return Sample{}, 0, fmt.Errorf("ask metrics: %q: %w", s.base+s.path, err)
+	}
+	return sample, size, nil
+}
+
+// aim makes the request for a path.
+func (s *scraper) aim(path string) {
+	if path != s.path {
+		s.path = path
+		s.request = fmt.Appendf(nil, "GET %s%s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nAccept: %s\r\n\r\n", s.prefix, path, s.host, userAgent, acceptTypes)
+	}
+}
+
+// get returns the text of a good answer, and the page that it is a part of. Engines
+// close connections when they like: what met the end of an idle one is asked again.
+func (s *scraper) get(ctx context.Context) (*page, []byte, error) {
+	if s.conn != nil && time.Since(s.usedAt) > idleTimeout {
+		s.close()
+	}
+	kept := s.conn != nil
+	deadline := time.Now().Add(s.prober.MetricsTimeout)
+	p, text, status, err := s.exchange(ctx, deadline)
+	if kept && p == nil && err != nil && ctx.Err() == nil && time.Now().Before(deadline) {
+		s.close()
+		p, text, status, err = s.exchange(ctx, deadline)
+	}
+	s.usedAt = time.Now()
+	if err != nil {
+		s.close()
+	} else {
+		err = s.refusal(status, text)
+	}
+	if err != nil {
+		if p != nil {
+			p.release()
+		}
+		return nil, nil, err
+	}
+	return p, text, nil
+}
+
+// refusal is what an answer with a status other than 2xx means.
+func (s *scraper) refusal(status int, text []byte) error {
+	if status/100 == 2 {
+		return nil
+	}
+	err := error(&StatusError{URL: s.base + s.path, Status: status, Body: strings.TrimSpace(string(text[:min(len(text), maxErrorBytes)]))})
+	if status == http.StatusNotFound {
+		err = fmt.Errorf("%w (%w)", err, ErrNoMetrics)
+	}
+	return err
+}
+
+// exchange sends the request and reads the answer. The page is nil if not a byte of
+// that came.
+func (s *scraper) exchange(ctx context.Context, deadline time.Time) (p *page, text []byte, status int, err error) {
+	if s.conn == nil {
+		if err := s.dial(ctx, deadline); err != nil {
+			return nil, nil, 0, err
+		}
+	}
+	_ = s.conn.SetDeadline(deadline)
+	if ctx.Err() != nil { // its end may have come before the deadline was set anew
+		return nil, nil, 0, ctx.Err()
+	}
+	if _, err := s.conn.Write(s.request); err != nil {
+		return nil, nil, 0, err
+	}
+	n, err := s.conn.Read(s.first[:])
+	if n == 0 {
+		return nil, nil, 0, cmp.Or(err, io.ErrNoProgress)
+	}
+	p = pagePool.Get().(*page)
+	p.begin()
+	p.bytes = append(p.bytes, s.first[:n]...)
+	text, keep, err := p.read(s.conn)
+	if err == nil && !keep {
+		s.close()
+	}
+	return p, text, p.head.Status, err
+}
+
+func (s *scraper) dial(ctx context.Context, deadline time.Time) (err error) {
+	dialer := net.Dialer{Deadline: deadline}
+	if s.conn, err = dialer.DialContext(ctx, "tcp", s.address); err != nil {
+		s.conn = nil
+		return err
+	}
+	conn := s.conn
+	s.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	return nil
+}
+
+// close ends the connection, if there is one.
+func (s *scraper) close() {
+	if s.conn == nil {
+		return
+	}
+	s.stop()
+	_ = s.conn.Close()
+	s.conn = nil
+}
+
+// read reads the rest of an answer of which something came. keep says that the
+// connection can be used again.
+func (p *page) read(conn net.Conn) (text []byte, keep bool, err error) {
+	for {
+		done, err := p.take()
+		if err != nil {
+			return nil, false, err
+		}
+		if !done {
+			err = p.more(conn)
+			if !errors.Is(err, io.EOF) && err != nil || errors.Is(err, io.EOF) && !p.end() {
+				return nil, false, err
+			}
+			done = err != nil
+		}
+		if done {
+			text, keep = p.whole()
+			return text, keep, nil
+		}
+	}
+}
+
+// begin makes p ready for an answer.
+func (p *page) begin() {
+	*p = page{bytes: p.bytes[:0], head: p.head, from: -1}
+	p.head.Reset()
+}
+
+// take looks at what has come since it was last called. done says that the answer is
+// whole.
+func (p *page) take() (done bool, err error) {
+	limits := wire.Limits{HeadBytes: scrapeHead}
+	for !p.inBody {
+		n, fault := p.head.Parse(p.bytes[p.at:], &limits, wire.MethodGet)
+		if fault != nil {
+			return false, fault
+		}
+		if n == 0 {
+			return false, nil
+		}
+		if p.at += n; p.head.Status >= 200 {
+			p.body.Start(p.head.Body, p.head.ContentLength)
+			p.inBody = true
+			break
+		}
+		if p.interims++; p.interims > interimsMost {
+			return false, errors.New("nothing but interim answers")
+		}
+		p.head.Reset()
+	}
+	for p.at < len(p.bytes) && !p.body.Done() {
+		data, n, fault := p.body.Next(p.bytes[p.at:])
+		if fault != nil {
+			return false, fault
+		}
+		if piece, start := data.Of(p.bytes[p.at:]), p.at+int(data.Start); len(piece) > 0 {
+			if p.from < 0 {
+				p.from, p.to = start, start
+			}
+			if p.to != start {
+				copy(p.bytes[p.to:], piece)
+			}
+			p.to += len(piece)
+		}
+		p.at += n
+	}
+	if p.body.Done() {
+		return true, nil
+	}
+	if p.from >= 0 && p.to-p.from > MaxMetricsBytes {
+		return false, fmt.Errorf("more than %d bytes: %w", MaxMetricsBytes, ErrTooLarge)
+	}
+	if p.from >= 0 && p.at > p.to {
+		p.bytes, p.at = p.bytes[:p.to], p.to // what frames the chunks takes no room
+	}
+	return false, nil
+}
+
+// end reports whether the answer may end where the connection did.
+func (p *page) end() bool { return p.inBody && p.body.End() == nil }
+
+// whole returns the text of an answer that is whole, and whether its connection can be
+// used again.
+func (p *page) whole() (text []byte, keep bool) {
+	if p.from < 0 {
+		p.from, p.to = 0, 0
+	}
+	return p.bytes[p.from:p.to], p.head.KeepAlive && p.at == len(p.bytes)
+}
+
+// room is where the next bytes go.
+func (p *page) room() []byte {
+	if len(p.bytes) == cap(p.bytes) {
+		p.bytes = append(p.bytes, make([]byte, cap(p.bytes))...)[:len(p.bytes)]
+	}
+	return p.bytes[len(p.bytes):cap(p.bytes)]
+}
+
+// more reads what has come, at least a byte.
+func (p *page) more(conn net.Conn) error {
+	n, err := conn.Read(p.room())
+	p.bytes = p.bytes[:len(p.bytes)+n]
+	if n > 0 {
+		return nil
+	}
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w (%w)", errBroken, io.EOF)
+	}
+	return cmp.Or(err, io.ErrNoProgress)
+}

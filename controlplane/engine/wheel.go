@@ -1,0 +1,318 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// wheel asks nodes for their metrics from one goroutine, on sockets of its own. It
+// wakes in a few moments of a period: then it reads what has come since the last one,
+// and asks the nodes that are due. What a goroutine and a place in the runtime's
+// poller cost each node is being woken, twice an answer, which is five times what the
+// answer itself takes to be read. So an answer lies for a moment before it is read.
+//
+// It serves nodes whose addresses are numbers: names would have to be looked up.
+type wheel struct {
+	poller *Poller
+	news   chan struct{} // holds at most one
+
+	mu      sync.Mutex
+	come    []*spoke // guarded by mu: not yet taken up
+	running bool     // guarded by mu
+}
+
+// spoke is one node. Of the wheel's goroutine.
+type spoke struct {
+	ctx  context.Context // ends when the node leaves the set
+	n    *polled
+	s    *scraper // makes the requests; its connection is not used
+	to   unix.Sockaddr
+	seen metricsSeen
+
+	due      time.Time // of the next question, or of the next look for its answer
+	began    time.Time
+	deadline time.Time
+	narrow   *dialect // whose narrow text was asked for; nil = the whole
+	asking   bool
+	sent     int  // of the request
+	kept     bool // … on a connection that had served before
+	looks    int  // for the answer
+	page     *page
+
+	fd     int // -1 = no connection
+	usedAt time.Time
+}
+
+const (
+	leastMoment = time.Millisecond
+	looksOften  = 5 // at each moment; then at each fifth, for the node is slow or hangs
+)
+
+// take takes a node up, and reports whether it can be asked so.
+func (w *wheel) take(ctx context.Context, n *polled) bool {
+	s := newScraper(w.poller.prober, n.target.URL)
+	at, err := netip.ParseAddrPort(s.address)
+	if err != nil || at.Addr().Zone() != "" || n.target.Engine == OpenAI {
+		return false
+	}
+	k := &spoke{ctx: ctx, n: n, s: s, fd: -1, due: time.Now().Add(n.firstWait())}
+	if at.Addr().Unmap().Is4() {
+		k.to = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().Unmap().As4()}
+	} else {
+		k.to = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.come = append(w.come, k)
+	if !w.running {
+		w.running = true
+		w.poller.wg.Go(w.run)
+	}
+	select {
+	case w.news <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// moment is the distance of the moments.
+func (w *wheel) moment() time.Duration {
+	return max(leastMoment, w.poller.config.MetricsEvery/togethers)
+}
+
+func (w *wheel) run() {
+	var all []*spoke
+	defer func() {
+		for _, k := range all {
+			k.drop()
+		}
+	}()
+	moment := w.moment()
+	timer := time.NewTimer(moment)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.poller.ctx.Done():
+			return
+		case <-w.news: // it may be due before the others
+		case <-timer.C:
+		}
+		w.mu.Lock()
+		all, w.come = append(all, w.come...), nil
+		w.mu.Unlock()
+		now := time.Now()
+		next := now.Add(time.Hour)
+		left := all[:0]
+		for _, k := range all {
+			if k.ctx.Err() != nil {
+				k.drop()
+				continue
+			}
+			if !now.Before(k.due) {
+				k.turn(now, moment)
+			}
+			if k.due.Before(next) {
+				next = k.due
+			}
+			left = append(left, k)
+		}
+		clear(all[len(left):])
+		all = left
+		timer.Reset(max(0, time.Until(next.Truncate(moment).Add(moment))))
+	}
+}
+
+// turn does what is due: it asks, or looks for the answer.
+func (k *spoke) turn(now time.Time, moment time.Duration) {
+	if !k.asking {
+		k.begin(now)
+	}
+	err := k.step(now)
+	switch {
+	case k.asking && err == nil && !now.Before(k.deadline):
+		err = os.ErrDeadlineExceeded
+	case k.asking && err == nil: // the answer is not whole yet
+		if k.looks++; k.looks > looksOften {
+			moment *= looksOften
+		}
+		k.due = now.Add(moment)
+		return
+	case k.asking && k.stale(err) && now.Before(k.deadline):
+		k.drop()
+		k.looks, k.due = 0, now // again, on a new connection
+		return
+	}
+	if k.asking {
+		k.drop()
+		k.done(Sample{}, 0, err)
+	}
+}
+
+// stale reports whether a connection that was kept had ended before the question came.
+func (k *spoke) stale(err error) bool {
+	return err != nil && k.kept && k.page == nil
+}
+
+// begin makes the next question.
+func (k *spoke) begin(now time.Time) {
+	engineName := k.n.dialect()
+	if k.narrow = k.s.aimNarrow(engineName); k.narrow == nil {
+		k.s.aimWhole(engineName)
+	}
+	k.asking, k.began, k.deadline = true, now, now.Add(k.n.poller.prober.MetricsTimeout)
+	if k.fd >= 0 && now.Sub(k.usedAt) > idleTimeout {
+		k.drop()
+	}
+	k.kept, k.sent, k.looks = k.fd >= 0, 0, 0
+}
+
+// step goes on as far as it can without waiting. When the answer is whole it is dealt
+// with, and nothing is asked any more.
+func (k *spoke) step(now time.Time) error {
+	if k.fd < 0 {
+		if err := k.dial(); err != nil {
+			return err
+		}
+	}
+	for k.sent < len(k.s.request) {
+		n, err := unix.Write(k.fd, k.s.request[k.sent:])
+		if k.sent += max(n, 0); err == nil || errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOTCONN) {
+			return nil
+		}
+		return os.NewSyscallError("write", err)
+	}
+	if k.looks == 0 && k.page == nil {
+		return nil // it was just asked
+	}
+	for {
+		if k.page == nil {
+			k.page = pagePool.Get().(*page)
+			k.page.begin()
+		}
+		p := k.page
+		room := p.room()
+		n, err := unix.Read(k.fd, room)
+		if n > 0 {
+			p.bytes = p.bytes[:len(p.bytes)+n]
+		} else if len(p.bytes) == 0 {
+			k.forget() // nodes that do not answer hold no page
+		}
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case err != nil:
+			return os.NewSyscallError("read", err)
+		case n == 0 && (k.page == nil || !p.end()):
+			return fmt.Errorf("%w (%w)", errBroken, io.EOF)
+		}
+		done, fault := n == 0, error(nil)
+		if n > 0 {
+			done, fault = p.take()
+		}
+		if done || fault != nil {
+			return k.answered(now, fault)
+		}
+		if n < len(room) {
+			return nil // that was all there is
+		}
+	}
+}
+
+// answered deals with an answer that is whole.
+func (k *spoke) answered(now time.Time, err error) error {
+	if err != nil {
+		return err
+	}
+	text, keep := k.page.whole()
+	name := k.n.dialect()
+	if k.narrow != nil {
+		name = k.narrow.name
+	}
+	sample, size := Sample{}, len(text)
+	if err = k.s.refusal(k.page.head.Status, text); err == nil {
+		sample, err = decodeText(name, text)
+		sample.AtNs = now.UnixNano()
+	}
+	k.forget()
+	if !keep {
+		k.drop()
+	}
+	k.done(sample, size, err)
+	return nil
+}
+
+// done delivers what came of a question, unless it was a narrow one that did not do:
+// then the whole is asked for at once.
+func (k *spoke) done(sample Sample, size int, err error) {
+	k.asking, k.usedAt = false, time.Now()
+	k.forget()
+	if k.narrow != nil && !k.s.narrow.take(sample, err) {
+		k.due = k.usedAt
+		return
+	}
+	if k.narrow == nil && err == nil {
+		k.s.narrow.whole(sample, size)
+	}
+	e := Event{
+		Kind: MetricsEvent, Node: k.n.target.Name, Key: k.n.target.Key,
+		AtNs: k.usedAt.UnixNano(), TookSeconds: k.usedAt.Sub(k.began).Seconds(), Sample: sample,
+	}
+	if err != nil {
+		e.Sample, e.Err = Sample{}, fmt.Errorf("ask metrics: %q: %w", k.s.base+k.s.path, err)
+	}
+	wait := k.n.conclude(k.ctx, &k.seen, e)
+	if wait > idleTimeout {
+		k.drop()
+	}
+	k.due = k.began.Add(wait)
+}
+
+// dial begins to connect.
+func (k *spoke) dial() error {
+	family := unix.AF_INET
+	if _, six := k.to.(*unix.SockaddrInet6); six {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	if err := unix.Connect(fd, k.to); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		_ = unix.Close(fd)
+		return os.NewSyscallError("connect", err)
+	}
+	k.fd, k.kept = fd, false
+	return nil
+}
+
+// drop ends the connection, if there is one, and with it what has come of an answer.
+func (k *spoke) drop() {
+	k.forget()
+	if k.fd >= 0 {
+		_ = unix.Close(k.fd)
+		k.fd = -1
+	}
+	k.sent, k.kept = 0, false
+}
+
+// forget gives the page back.
+func (k *spoke) forget() {
+	if k.page != nil {
+		k.page.release()
+		k.page = nil
+	}
+}
