@@ -34,7 +34,7 @@ func run() int {
 		PersistentPreRun:  func(*cobra.Command, []string) { usage = false },
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(newBackendCommand(), newProxyCommand(), newIndexCommand(), newTokensCommand(), newStormCommand(), newLoadCommand(), newSoakCommand(), newScaleCommand())
+	root.AddCommand(newBackendCommand(), newProxyCommand(), newIndexCommand(), newTokensCommand(), newStormCommand(), newLoadCommand(), newSoakCommand(), newScaleCommand(), newFleetCommand(), newNodesCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "warmbench:", err)
 		var options *proxy.OptionsError
