@@ -165,7 +165,9 @@ func (p *plan) modelled() (up, down int, ok bool) {
 	// is asked as well.
 	worst := load * f.over()
 	up = p.need(&v, worst)
-	down = p.need(&v, f.most(ahead)*f.over()*(1+downMargin+p.h.regret))
+	// Where nodes start in seconds it costs little to ask for one again.
+	margin := downMargin + p.h.regret*min(1, ahead/regretAhead)
+	down = p.need(&v, f.most(ahead)*f.over()*(1+margin))
 	d.Words = fmt.Sprintf("%.1f nodes' work now, %.1f expected within %.0f s (%s), %.1f at worst", f.now(), load, ahead, predictorNames[f.best()], worst)
 	if p.serving > 0 {
 		d.Now = p.predict(&v, f.now(), p.serving)
@@ -175,6 +177,9 @@ func (p *plan) modelled() (up, down int, ok bool) {
 
 // downMargin is how much more load the nodes that stay must carry than is expected.
 const downMargin = 0.06
+
+// regretAhead is how many seconds nodes take to start where regret counts in full.
+const regretAhead = 120.0
 
 // need is how many nodes such a load takes.
 func (p *plan) need(v *speed, load float64) int {

@@ -45,6 +45,7 @@ scaler:
   enabled: true
   fleet: %s
   interval: 1s
+  attainment: 0.9 # so that one node is enough for who is always there
   min: 1
   max: %d
   target_ttft: 1s
