@@ -14,15 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
 	"warmpath/controlplane/discover"
 	"warmpath/controlplane/engine"
 	"warmpath/controlplane/state"
+	"warmpath/kubeclient"
 )
 
 // Options say which EndpointSlices are followed and what their endpoints are.
@@ -35,8 +33,8 @@ type Options struct {
 	// Port is where the engines listen: a number, which no slice need name, or a port's
 	// name in the slices; "" = the one that they have.
 	Port   string
-	Node   state.Spec           // what all nodes have; its Name and URL are not used
-	Client kubernetes.Interface // in place of Kubeconfig; it needs a Namespace
+	Node   state.Spec     // what all nodes have; its Name and URL are not used
+	Client EndpointSlices // in place of Kubeconfig: those of Namespace, which must be named
 }
 
 // Source is the source of the nodes that EndpointSlices name.
@@ -117,28 +115,13 @@ func (s *Source) connect() error {
 	if o.Client != nil {
 		return nil
 	}
-	if o.Kubeconfig == "" && o.Context != "" {
-		return fmt.Errorf("context %q is of a kubeconfig, and none is named: name it, or take the context out", o.Context)
-	}
-	// Without a file the loader takes what a pod is given.
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig},
-		&clientcmd.ConfigOverrides{CurrentContext: o.Context})
-	config, err := loader.ClientConfig()
-	if err == nil && o.Namespace == "" {
-		o.Namespace, _, err = loader.Namespace()
-	}
+	c, namespace, err := kubeclient.Open(kubeclient.Options{
+		Kubeconfig: o.Kubeconfig, Context: o.Context, Namespace: o.Namespace, Agent: "warmpath-discovery",
+	})
 	if err != nil {
-		if o.Kubeconfig == "" {
-			return fmt.Errorf("reach the cluster from inside: %w; outside one name a kubeconfig", err)
-		}
-		return fmt.Errorf("read kubeconfig %q: %w", o.Kubeconfig, err)
+		return err
 	}
-	config.WarningHandlerWithContext = rest.NoWarnings{}
-	config.UserAgent = "warmpath-discovery"
-	if o.Client, err = kubernetes.NewForConfig(config); err != nil {
-		return fmt.Errorf("make a client from kubeconfig %q: %w", o.Kubeconfig, err)
-	}
+	o.Client, o.Namespace = c.EndpointSlices(namespace), namespace
 	return nil
 }
 
@@ -158,7 +141,7 @@ func (s *Source) Run(ctx context.Context, to discover.Listener) error {
 	quiet := logr.Discard() // what fails is said to the listener
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, quiet))
 	reflector := cache.NewReflectorWithOptions(
-		&source{client: s.opt.Client.DiscoveryV1().EndpointSlices(s.opt.Namespace), selector: s.selector, to: seen},
+		&source{client: s.opt.Client, selector: s.selector, to: seen},
 		&discoveryv1.EndpointSlice{}, seen, cache.ReflectorOptions{Name: s.Name(), Logger: &quiet, Backoff: s.backoff})
 	done := make(chan struct{})
 	go func() {

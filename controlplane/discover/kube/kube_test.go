@@ -147,7 +147,7 @@ func (b *bench) put(s *discoveryv1.EndpointSlice) {
 }
 
 func (b *bench) source() *Source {
-	s, err := New(Options{Client: b.client, Namespace: "ns", Service: "vllm"})
+	s, err := New(Options{Client: b.client.DiscoveryV1().EndpointSlices("ns"), Namespace: "ns", Service: "vllm"})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func parseAll(text string) (all []*discoveryv1.EndpointSlice) {
 }
 
 func newSource(t interface{ Fatal(...any) }, port string) *Source {
-	s, err := New(Options{Client: fake.NewClientset(), Namespace: "ns", Service: "vllm", Port: port})
+	s, err := New(Options{Client: fake.NewClientset().DiscoveryV1().EndpointSlices("ns"), Namespace: "ns", Service: "vllm", Port: port})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func joined(address string) string {
 }
 
 func TestOptions(t *testing.T) {
-	good := Options{Client: fake.NewClientset(), Namespace: "ns", Service: "vllm"}
+	good := Options{Client: fake.NewClientset().DiscoveryV1().EndpointSlices("ns"), Namespace: "ns", Service: "vllm"}
 	for _, c := range []struct {
 		change func(*Options)
 		want   string

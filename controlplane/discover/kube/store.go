@@ -13,11 +13,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 )
 
 // listWithin bounds one list; a watch ends by itself.
 const listWithin = 30 * time.Second
+
+// EndpointSlices are those of one namespace.
+type EndpointSlices interface {
+	List(context.Context, metav1.ListOptions) (*discoveryv1.EndpointSliceList, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
 
 // store keeps the slices as the API server tells of them, and how the telling goes. It
 // implements cache.ReflectorStore.
@@ -120,7 +125,7 @@ func slice(object any) (*discoveryv1.EndpointSlice, error) {
 // source lists and watches, and says how that goes: a reflector tries again and tells
 // nobody.
 type source struct {
-	client   discoveryclient.EndpointSliceInterface
+	client   EndpointSlices
 	selector string
 	to       *store
 }

@@ -103,7 +103,7 @@ func (o *Options) tags(key string) []types.TagSpecification {
 
 var (
 	templateID   = regexp.MustCompile(`^lt-[0-9a-f]+$`)
-	templateName = regexp.MustCompile(`^[a-zA-Z0-9().\-/_]{3,128}$`)
+	templateName = regexp.MustCompile(`^[a-zA-Z0-9().\-/_]+$`) // its length is not looked at here: {3,128} takes 100 KB of every process
 	templateTurn = regexp.MustCompile(`^([1-9][0-9]*|\$Latest|\$Default)$`)
 )
 
@@ -118,7 +118,7 @@ func parseTemplate(s string) (*types.LaunchTemplateSpecification, error) {
 		return nil, fmt.Errorf("version %q: use a number, $Latest or $Default", version)
 	case templateID.MatchString(name):
 		return &types.LaunchTemplateSpecification{LaunchTemplateId: &name, Version: some(version)}, nil
-	case templateName.MatchString(name):
+	case len(name) >= 3 && len(name) <= 128 && templateName.MatchString(name):
 		return &types.LaunchTemplateSpecification{LaunchTemplateName: &name, Version: some(version)}, nil
 	}
 	return nil, errors.New("use its id, lt-…, or its name, of 3 to 128 letters, digits and ( ) . - / _")

@@ -194,11 +194,11 @@ func (a *Actuator) write(ctx context.Context, v *view, r *record) error {
 		},
 		Data: map[string]string{recordKey: text},
 	}
-	configs := a.opt.Client.CoreV1().ConfigMaps(a.opt.Namespace)
+	configs := a.opt.Client.ConfigMaps(a.opt.Namespace)
 	if v.stored {
-		c, err = configs.Update(ctx, c, metav1.UpdateOptions{})
+		c, err = configs.Update(ctx, c)
 	} else {
-		c, err = configs.Create(ctx, c, metav1.CreateOptions{})
+		c, err = configs.Create(ctx, c)
 	}
 	if err != nil {
 		return fmt.Errorf("write ConfigMap %s: %w", a.record, err)
@@ -216,9 +216,9 @@ func (a *Actuator) scale(ctx context.Context, v *view, n int) error {
 	a.sure = false
 	var err error
 	if v.work.kind == StatefulSet {
-		s, err = a.opt.Client.AppsV1().StatefulSets(a.opt.Namespace).UpdateScale(ctx, a.opt.Name, s, metav1.UpdateOptions{})
+		s, err = a.opt.Client.StatefulSets(a.opt.Namespace).UpdateScale(ctx, a.opt.Name, s)
 	} else {
-		s, err = a.opt.Client.AppsV1().Deployments(a.opt.Namespace).UpdateScale(ctx, a.opt.Name, s, metav1.UpdateOptions{})
+		s, err = a.opt.Client.Deployments(a.opt.Namespace).UpdateScale(ctx, a.opt.Name, s)
 	}
 	if err != nil {
 		return fmt.Errorf("scale %s to %d: %w", a.name(), n, err)
@@ -235,7 +235,7 @@ func (a *Actuator) annotate(ctx context.Context, p *pod, set map[string]string) 
 	if err != nil {
 		return err
 	}
-	_, err = a.opt.Client.CoreV1().Pods(a.opt.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = a.opt.Client.Pods(a.opt.Namespace).MergePatch(ctx, p.Name, patch)
 	if apierrors.IsNotFound(err) {
 		return errMoved // it is gone
 	}
@@ -253,7 +253,7 @@ func (a *Actuator) annotate(ctx context.Context, p *pod, set map[string]string) 
 // end deletes that very pod.
 func (a *Actuator) end(ctx context.Context, p *pod) error {
 	uid := p.UID
-	err := a.opt.Client.CoreV1().Pods(a.opt.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err := a.opt.Client.Pods(a.opt.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return errMoved
 	}

@@ -25,8 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"warmpath/kubeclient"
 )
 
 // cluster is an API server for the resources that this package uses, over HTTP and
@@ -63,16 +64,24 @@ func newCluster(t *testing.T) *cluster {
 }
 
 // overHTTP serves the cluster on a socket and returns a client of it.
-func (c *cluster) overHTTP() kubernetes.Interface {
+func (c *cluster) overHTTP() *kubeclient.Client {
 	c.t.Helper()
 	server := httptest.NewServer(c)
 	c.t.Cleanup(server.Close)
-	return kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	return client(c.t, server.URL, nil)
 }
 
 // inMemory returns a client whose requests go through no socket.
-func (c *cluster) inMemory() kubernetes.Interface {
-	return kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://cluster", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}, Transport: c})
+func (c *cluster) inMemory() *kubeclient.Client { return client(c.t, "http://cluster", c) }
+
+// client makes one that speaks JSON, as the cluster does. Without a transport it goes
+// over sockets.
+func client(t interface{ Fatal(...any) }, host string, transport http.RoundTripper) *kubeclient.Client {
+	c, err := kubeclient.New(&rest.Config{Host: host, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}, Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -83,6 +92,23 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	c.ServeHTTP(w, kept(r))
 	return w.Result(), nil
+}
+
+// transport is a http.RoundTripper that is a function.
+type transport func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// asked is a request in the words of the API server's rules: its verb and resource.
+func asked(r *http.Request) (verb, resource string) {
+	_, path, _ := strings.Cut(r.URL.Path, "/namespaces/"+place+"/")
+	resource, name, _ := strings.Cut(path, "/")
+	verb = map[string]string{"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[r.Method]
+	if verb == "get" && name == "" {
+		verb = "list"
+	}
+	return verb, resource
 }
 
 // kept is a request that outlives its caller.
@@ -136,6 +162,11 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		answer, err = c.serve(r)
 	}
+	reply(w, answer, err)
+}
+
+// reply writes an answer, or an error as the API server does.
+func reply(w http.ResponseWriter, answer any, err error) {
 	code := http.StatusOK
 	if err != nil {
 		var status *apierrors.StatusError

@@ -297,7 +297,7 @@ func (a *Actuator) alone(ctx context.Context) error {
 	}
 	within, cancel := context.WithTimeout(ctx, a.opt.Timeout)
 	defer cancel()
-	all, err := a.opt.Client.AutoscalingV2().HorizontalPodAutoscalers(a.opt.Namespace).List(within, metav1.ListOptions{})
+	all, err := a.opt.Client.HorizontalPodAutoscalers(a.opt.Namespace).List(within, metav1.ListOptions{})
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
 		a.opt.Log.Info("it cannot be seen whether an autoscaler scales the same workload", "workload", a.name(), "err", err)

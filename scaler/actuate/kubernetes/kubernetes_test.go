@@ -5,21 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"warmpath/scaler/actuate"
 	"warmpath/scaler/actuate/actuatetest"
@@ -247,66 +244,57 @@ func TestRefusals(t *testing.T) {
 		{"create", "configmaps", apierrors.NewTooManyRequestsError("slow down"), 0, false},
 	} {
 		t.Run(c.verb+" "+c.resource+" "+c.err.Error(), func(t *testing.T) {
-			client := fakeClient(t)
-			client.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
-			_, err := open(t, client, nil).Create(t.Context(), actuate.Wanted{Key: "a"})
+			there := newCluster(t)
+			there.deploy(Deployment, "web", 1)
+			refusing := client(t, "http://cluster", transport(func(r *http.Request) (*http.Response, error) {
+				if verb, resource := asked(r); verb != c.verb || resource != c.resource {
+					return there.RoundTrip(r)
+				}
+				if status := apierrors.APIStatus(nil); !errors.As(c.err, &status) {
+					return nil, c.err
+				}
+				w := httptest.NewRecorder()
+				reply(w, nil, c.err)
+				return w.Result(), nil
+			}))
+			_, err := open(t, refusing, nil).Create(t.Context(), actuate.Wanted{Key: "a"})
 			refusal := actuate.AsRefusal(err)
 			if (refusal != nil) != c.refusal || refusal != nil && refusal.Reason != c.reason || err == nil || !strings.Contains(err.Error(), c.err.Error()) {
 				t.Fatalf("%v, want a refusal: %v for %v", err, c.refusal, c.reason)
 			}
-			m, err := client.CoreV1().ConfigMaps(place).Get(t.Context(), "warmpath-deployment-web", metav1.GetOptions{})
-			if err == nil && c.refusal && strings.Contains(m.Data[recordKey], `"key"`) {
+			m := there.configs["warmpath-deployment-web"]
+			if m != nil && c.refusal && strings.Contains(m.Data[recordKey], `"key"`) {
 				t.Errorf("it was refused, and the record is %s", m.Data[recordKey])
 			}
 		})
 	}
 }
 
-// fakeClient is client-go's own fake with a Deployment of one replica, to which its scale
-// was added.
-func fakeClient(t *testing.T) *fake.Clientset {
-	one := int32(1)
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: place, UID: "d"},
-		Spec:       appsv1.DeploymentSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
-	}
-	client := fake.NewClientset(d)
-	client.PrependReactor("update", "deployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if action.GetSubresource() != "scale" {
-			return false, nil, nil
-		}
-		scale := action.(clienttesting.UpdateAction).GetObject()
-		d.Spec.Replicas = replicasOf(t, scale)
-		return true, scale, client.Tracker().Update(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, d, place)
-	})
-	return client
-}
-
 // TestConflicts: others write between what is read and what is written.
 func TestConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fakeClient(t)
+		c := newCluster(t)
+		c.deploy(Deployment, "web", 1)
 		left := map[string]int{"configmaps": 3, "deployments": 4}
-		client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			what := action.GetResource().Resource
-			if verb := action.GetVerb(); verb != "update" && verb != "create" || left[what] == 0 {
-				return false, nil, nil
+		c.before = func(r *http.Request) *apierrors.StatusError {
+			verb, resource := asked(r)
+			if verb != "update" && verb != "create" || left[resource] == 0 {
+				return nil
 			}
-			left[what]--
-			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: what}, "x", errors.New("modified"))
-		})
-		a := open(t, client, nil)
+			left[resource]--
+			return apierrors.NewConflict(schema.GroupResource{Resource: resource}, "x", errors.New("modified"))
+		}
+		a := open(t, c.inMemory(), nil)
 		create(t, a, "a")
 		if fmt.Sprint(left) != "map[configmaps:0 deployments:0]" {
 			t.Errorf("conflicts left: %v", left)
 		}
-		d, err := client.AppsV1().Deployments(place).Get(t.Context(), "web", metav1.GetOptions{})
-		if err != nil || *d.Spec.Replicas != 2 {
-			t.Errorf("there are %d replicas, %v", *d.Spec.Replicas, err)
+		if n := *c.deployments["web"].Spec.Replicas; n != 2 {
+			t.Errorf("there are %d replicas", n)
 		}
 		left["configmaps"] = 1000
 		began := time.Now()
-		_, err = a.Create(t.Context(), actuate.Wanted{Key: "b"})
+		_, err := a.Create(t.Context(), actuate.Wanted{Key: "b"})
 		if err == nil || actuate.AsRefusal(err) != nil || time.Since(began) > 10*time.Second {
 			t.Errorf("with conflicts without end: %v after %v", err, time.Since(began))
 		}

@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"warmpath/kubeclient"
 	"warmpath/scaler/actuate"
 )
 
@@ -47,7 +45,7 @@ type Options struct {
 	MaxNodes int           // beyond the baseline; 0 = MaxNodes
 	Timeout  time.Duration // of one call to the API server; 0 = 10 s
 	Log      *slog.Logger
-	Client   kubernetes.Interface // in place of Kubeconfig; it needs a Namespace
+	Client   *kubeclient.Client // in place of Kubeconfig; it needs a Namespace
 }
 
 // check fills in defaults, makes the client and returns what is wrong.
@@ -110,28 +108,10 @@ func (o *Options) connect() error {
 	if o.Client != nil {
 		return nil
 	}
-	if o.Kubeconfig == "" && o.Context != "" {
-		return fmt.Errorf("context %q is of a kubeconfig, and none is named: name it, or take the context out", o.Context)
-	}
-	// Without a file the loader takes what a pod is given.
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig},
-		&clientcmd.ConfigOverrides{CurrentContext: o.Context})
-	config, err := loader.ClientConfig()
-	if err == nil && o.Namespace == "" {
-		o.Namespace, _, err = loader.Namespace()
-	}
-	if err != nil {
-		if o.Kubeconfig == "" {
-			return fmt.Errorf("reach the cluster from inside: %w; outside one name a kubeconfig", err)
-		}
-		return fmt.Errorf("read kubeconfig %q: %w", o.Kubeconfig, err)
-	}
-	config.QPS, config.Burst = callsPerSecond, callsAtOnce
-	config.WarningHandlerWithContext = rest.NoWarnings{}
-	config.UserAgent = "warmpath-scaler"
-	if o.Client, err = kubernetes.NewForConfig(config); err != nil {
-		return fmt.Errorf("make a client from kubeconfig %q: %w", o.Kubeconfig, err)
-	}
-	return nil
+	var err error
+	o.Client, o.Namespace, err = kubeclient.Open(kubeclient.Options{
+		Kubeconfig: o.Kubeconfig, Context: o.Context, Namespace: o.Namespace,
+		Agent: "warmpath-scaler", CallsPerSecond: callsPerSecond, CallsAtOnce: callsAtOnce,
+	})
+	return err
 }

@@ -7,20 +7,8 @@ import (
 	"testing"
 	"time"
 
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 )
-
-func replicasOf(t *testing.T, scale runtime.Object) *int32 {
-	t.Helper()
-	s, ok := scale.(*autoscalingv1.Scale)
-	if !ok {
-		t.Fatalf("scaled with a %T", scale)
-	}
-	return &s.Spec.Replicas
-}
 
 func TestOptions(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "config")
@@ -51,7 +39,7 @@ func TestOptions(t *testing.T) {
 		{"context without a file", func(o *Options) { o.Client, o.Context = nil, "x" }, `context "x" is of a kubeconfig`},
 		{"not in a cluster", func(o *Options) { o.Client = nil }, "outside one name a kubeconfig"},
 	} {
-		o := Options{Client: fake.NewClientset(), Namespace: place, Name: "web", Fleet: "fleet", Port: "http"}
+		o := Options{Client: newCluster(t).inMemory(), Namespace: place, Name: "web", Fleet: "fleet", Port: "http"}
 		c.change(&o)
 		a, err := New(o)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {

@@ -11,10 +11,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"pgregory.net/rapid"
 
+	"warmpath/kubeclient"
 	"warmpath/scaler/actuate"
 )
 
@@ -86,7 +85,7 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 func (w *world) anew() {
 	a, err := New(Options{
 		Namespace: place, Name: "web", Fleet: "fleet", Port: "http",
-		Client: kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://cluster", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}, Transport: w}),
+		Client: client(w.t, "http://cluster", w),
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -377,7 +376,7 @@ func baseline(t *testing.T, c *cluster) int {
 	return r.Baseline
 }
 
-func open(t *testing.T, client kubernetes.Interface, change func(*Options)) *Actuator {
+func open(t *testing.T, client *kubeclient.Client, change func(*Options)) *Actuator {
 	t.Helper()
 	o := Options{Client: client, Namespace: place, Name: "web", Fleet: "fleet", Port: "http"}
 	if change != nil {

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -19,8 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"warmpath/kubeclient"
 	"warmpath/scaler/actuate"
 	"warmpath/scaler/actuate/actuatetest"
 )
@@ -34,7 +37,7 @@ var (
 type real struct {
 	t         *testing.T
 	client    kubernetes.Interface
-	scaler    kubernetes.Interface // has the Role of doc.go
+	scaler    *kubeclient.Client // has the Role of doc.go
 	namespace string
 }
 
@@ -43,19 +46,18 @@ func newReal(t *testing.T) *real {
 	if *realConfig == "" {
 		t.Skip("no cluster was given: -kubeconfig")
 	}
-	connect := func(file string) kubernetes.Interface {
+	config := func(file string) *rest.Config {
 		c, err := clientcmd.BuildConfigFromFlags("", file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.QPS, c.Burst = 200, 400
-		return kubernetes.NewForConfigOrDie(c)
+		return c
 	}
-	r := &real{t: t, client: connect(*realConfig)}
-	r.scaler = r.client
-	if *realScaler != "" {
-		r.scaler = connect(*realScaler)
-	}
+	r := &real{t: t, client: kubernetes.NewForConfigOrDie(config(*realConfig))}
+	var err error
+	r.scaler, err = kubeclient.New(config(cmp.Or(*realScaler, *realConfig)))
+	r.must(err)
 	ns, err := r.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "warmpath-test-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func (a *Actuator) workload(ctx context.Context) (workload, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.opt.Timeout)
 	defer cancel()
 	if a.opt.Kind == StatefulSet {
-		s, err := a.opt.Client.AppsV1().StatefulSets(a.opt.Namespace).Get(ctx, a.opt.Name, metav1.GetOptions{})
+		s, err := a.opt.Client.StatefulSets(a.opt.Namespace).Get(ctx, a.opt.Name)
 		if err != nil {
 			return workload{}, a.absent(err)
 		}
@@ -97,7 +97,7 @@ func (a *Actuator) workload(ctx context.Context) (workload, error) {
 		}
 		return w.of(&s.ObjectMeta), nil
 	}
-	d, err := a.opt.Client.AppsV1().Deployments(a.opt.Namespace).Get(ctx, a.opt.Name, metav1.GetOptions{})
+	d, err := a.opt.Client.Deployments(a.opt.Namespace).Get(ctx, a.opt.Name)
 	if err != nil {
 		return workload{}, a.absent(err)
 	}
@@ -137,7 +137,7 @@ func (a *Actuator) absent(err error) error {
 func (a *Actuator) loadRecord(ctx context.Context, v *view, workload types.UID) error {
 	ctx, cancel := context.WithTimeout(ctx, a.opt.Timeout)
 	defer cancel()
-	c, err := a.opt.Client.CoreV1().ConfigMaps(a.opt.Namespace).Get(ctx, a.record, metav1.GetOptions{})
+	c, err := a.opt.Client.ConfigMaps(a.opt.Namespace).Get(ctx, a.record)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (a *Actuator) loadPods(ctx context.Context, v *view, w *workload) error {
 		kind = "ReplicaSet"
 		within, cancel := context.WithTimeout(ctx, a.opt.Timeout)
 		defer cancel()
-		sets, err := a.opt.Client.AppsV1().ReplicaSets(a.opt.Namespace).List(within, metav1.ListOptions{LabelSelector: labels})
+		sets, err := a.opt.Client.ReplicaSets(a.opt.Namespace).List(within, metav1.ListOptions{LabelSelector: labels})
 		if err != nil {
 			return err
 		}
@@ -186,7 +186,7 @@ func (a *Actuator) loadPods(ctx context.Context, v *view, w *workload) error {
 	}
 	within, cancel := context.WithTimeout(ctx, a.opt.Timeout)
 	defer cancel()
-	all, err := a.opt.Client.CoreV1().Pods(a.opt.Namespace).List(within, metav1.ListOptions{LabelSelector: labels})
+	all, err := a.opt.Client.Pods(a.opt.Namespace).List(within, metav1.ListOptions{LabelSelector: labels})
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (a *Actuator) loadPods(ctx context.Context, v *view, w *workload) error {
 func (a *Actuator) events(ctx context.Context, w *workload) string {
 	ctx, cancel := context.WithTimeout(ctx, a.opt.Timeout)
 	defer cancel()
-	all, err := a.opt.Client.CoreV1().Events(a.opt.Namespace).List(ctx, metav1.ListOptions{
+	all, err := a.opt.Client.Events(a.opt.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.Set{"involvedObject.uid": string(w.uid), "reason": "FailedCreate"}.String(),
 	})
 	if err != nil || len(all.Items) == 0 {

@@ -1,0 +1,46 @@
+package kubeclient
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Options say how a cluster is reached.
+type Options struct {
+	Kubeconfig string // file; "" = as a pod of the cluster
+	Context    string // of the kubeconfig; "" = its current one
+	Namespace  string // "" = the kubeconfig's, or the pod's own
+	Agent      string // what the API server's logs call the client
+	// Calls a second, and at once; 0 = 5 and 10, which is for a person at a terminal.
+	CallsPerSecond, CallsAtOnce int
+}
+
+// Open makes a client and returns it with its namespace. It contacts nobody.
+func Open(o Options) (c *Client, namespace string, err error) {
+	if o.Kubeconfig == "" && o.Context != "" {
+		return nil, "", fmt.Errorf("context %q is of a kubeconfig, and none is named: name it, or take the context out", o.Context)
+	}
+	// Without a file the loader takes what a pod is given.
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig},
+		&clientcmd.ConfigOverrides{CurrentContext: o.Context})
+	config, err := loader.ClientConfig()
+	if namespace = o.Namespace; err == nil && namespace == "" {
+		namespace, _, err = loader.Namespace()
+	}
+	if err != nil {
+		if o.Kubeconfig == "" {
+			return nil, "", fmt.Errorf("reach the cluster from inside: %w; outside one name a kubeconfig", err)
+		}
+		return nil, "", fmt.Errorf("read kubeconfig %q: %w", o.Kubeconfig, err)
+	}
+	config.QPS, config.Burst = float32(o.CallsPerSecond), o.CallsAtOnce
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	config.UserAgent = o.Agent
+	if c, err = New(config); err != nil {
+		return nil, "", fmt.Errorf("make a client from kubeconfig %q: %w", o.Kubeconfig, err)
+	}
+	return c, namespace, nil
+}
