@@ -28,8 +28,8 @@ type codec struct {
 	objects runtime.NegotiatedSerializer
 }
 
-// codecOnce registers the groups when the first client is made: it takes a megabyte,
-// and most processes make none.
+// codecOnce registers the groups when the first client is made: most processes make
+// none.
 var codecOnce = sync.OnceValue(func() codec {
 	scheme := runtime.NewScheme()
 	add := runtime.NewSchemeBuilder(
