@@ -29,7 +29,8 @@ const (
 type forecast struct {
 	level, slope  float64 // of the logarithm; slope per second
 	pll, pls, pss float64 // their covariance
-	strikes       int
+	strikes       int     // readings in a row that were far off, with their sign
+	fall          fall
 	slow, slower  float64 // mean of the logarithm over usualSeconds, and the mean of that
 	usualFor      float64 // over so many seconds, until there are as many
 	seenNs        int64   // 0 = nothing was seen
@@ -133,7 +134,9 @@ func (f *forecast) wander() float64 {
 	return min(wanderMost, max(wanderLeast, deviation*deviation/f.ahead/2))
 }
 
-// leaps reports whether the load has leapt: it was far off more than once.
+// leaps reports whether the load has leapt: it was far off more than once, or has been
+// below for so long that no noise is. A load that stopped is seen in a few readings,
+// none of which is far off where arrivals bunch: any one bunch may be late.
 func (f *forecast) leaps(off, deviation float64) bool {
 	switch {
 	case off > leapAt*deviation:
@@ -143,11 +146,33 @@ func (f *forecast) leaps(off, deviation float64) bool {
 	default:
 		f.strikes = 0
 	}
-	if f.strikes < leapAfter && -f.strikes < leapAfter {
+	if off > 0 {
+		f.fall = fall{}
+	} else {
+		f.fall.add(-off, deviation)
+	}
+	if f.strikes < leapAfter && -f.strikes < leapAfter && !f.fall.certain() {
 		return false
 	}
-	f.strikes = 0
+	f.strikes, f.fall = 0, fall{}
 	return true
+}
+
+// fall is how far readings in a row were below what the load was taken for.
+type fall struct {
+	readings  int
+	sum       float64 // of how far, each by its precision, …
+	precision float64 // … and of that: one over its variance
+}
+
+func (f *fall) add(off, deviation float64) {
+	f.readings++
+	f.sum += off / (deviation * deviation)
+	f.precision += 1 / (deviation * deviation)
+}
+
+func (f *fall) certain() bool {
+	return f.readings >= leapAfter && f.sum > leapAt*math.Sqrt(f.precision)
 }
 
 // remember files the load for the day after.

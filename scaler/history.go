@@ -11,7 +11,7 @@ const (
 	regretFade   = 24 * 3600.0
 	regretWithin = int64(3600e9) // nodes asked for so soon after others were given back are regretted
 	regretMost   = 0.7
-	regretFirst  = 0.08
+	regretFirst  = 0.12
 
 	// How the prediction is held to what is seen: by how much more, or less, work
 	// requests turn out to be than was computed.

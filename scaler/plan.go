@@ -51,7 +51,7 @@ type Decision struct {
 }
 
 // Reasons are all values of Decision.Reason.
-var Reasons = []string{"steady", "forecast", "backlog", "queue", "hit_ratio", "ttft", "kv", "minimum", "maximum", "first", "idle", "surplus", "down", "signals", "unknown"}
+var Reasons = []string{"steady", "forecast", "backlog", "queue", "hit_ratio", "ttft", "kv", "minimum", "maximum", "first", "idle", "surplus", "down", "signals"}
 
 // plan is one call of Plan in progress.
 type plan struct {
@@ -133,10 +133,8 @@ func (p *plan) wanted() (up, down int, reason string) {
 		if n, ok := p.recovering(); ok && n > up {
 			up, reason = n, "backlog"
 		}
-	} else if p.h.idleNs == 0 { // nothing can be computed: no fewer than there are
-		n := len(p.ready) + len(p.starting)
-		up, down = max(up, n), max(down, n)
-		reason = "unknown"
+	} else if p.h.idleNs == 0 {
+		down = max(down, p.apart())
 	}
 	if n, why := p.triggered(); n > up {
 		up, reason = n, why
@@ -148,6 +146,17 @@ func (p *plan) wanted() (up, down int, reason string) {
 		up, reason = p.c.Max, "maximum"
 	}
 	return up, min(max(up, down), p.c.Max), reason
+}
+
+// apart is how many nodes it takes while nothing can be computed: as many as there are
+// requests, so that no two share one, however little a node can do.
+func (p *plan) apart() int {
+	flying := int64(math.Ceil(p.s.Held))
+	for i := range p.s.Nodes {
+		flying += p.s.Nodes[i].InFlight
+	}
+	p.d.Words = fmt.Sprintf("what a node can do is not known yet, requests under way: %d", flying)
+	return min(int(flying), len(p.ready)+len(p.starting))
 }
 
 // modelled is what the load that is expected takes, by the model.
@@ -167,7 +176,8 @@ func (p *plan) modelled() (up, down int, ok bool) {
 	up = p.need(&v, worst)
 	// Where nodes start in seconds it costs little to ask for one again.
 	margin := downMargin + p.h.regret*min(1, ahead/regretAhead)
-	down = p.need(&v, f.most(ahead)*f.over()*(1+margin))
+	keep := max(f.most(ahead), math.Exp(f.usual(0))) // what falls for a while comes back
+	down = p.need(&v, keep*f.over()*(1+margin))
 	d.Words = fmt.Sprintf("%.1f nodes' work now, %.1f expected within %.0f s (%s), %.1f at worst", f.now(), load, ahead, predictorNames[f.best()], worst)
 	if p.serving > 0 {
 		d.Now = p.predict(&v, f.now(), p.serving)
@@ -486,5 +496,4 @@ var reasonWords = map[string]string{
 	"idle":      "nothing has come for long",
 	"surplus":   "fewer carry the load that is expected",
 	"down":      "nodes that have been down for long are given back",
-	"unknown":   "it is not known yet what a node can do",
 }

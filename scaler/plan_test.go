@@ -159,6 +159,32 @@ func TestFollowsTheLoad(t *testing.T) {
 	}
 }
 
+// TestFewRequestsAndNoModel: nodes whose speed nobody has seen yet, as after a restart,
+// are given back down to as many as there are requests at once, and no further.
+func TestFewRequestsAndNoModel(t *testing.T) {
+	s := newSite(4)
+	for i := range s.nodes {
+		s.nodes[i].PrefillTokensPerSecond, s.nodes[i].DecodeTokensPerSecond = Gauge{}, Gauge{}
+	}
+	s.c.PrefillTokensPerSecond = 0
+	s.nodes[0].InFlight = 30
+	for range 60 {
+		if d := s.step(1); d.Action != ActionHold {
+			t.Fatalf("with 30 requests under way it decided %+v", d)
+		}
+	}
+	s.nodes[0].InFlight, s.nodes[1].InFlight = 1, 1
+	var down Decision
+	for range 60 {
+		if d := s.step(1); d.Action == ActionDown {
+			down = d
+		}
+	}
+	if len(s.nodes) != 2 || !strings.Contains(down.Words, "not known yet") {
+		t.Errorf("%d nodes for two requests at once: %+v", len(s.nodes), down)
+	}
+}
+
 // TestBlind: without signals nothing changes, however long that lasts, and afterwards
 // it goes on.
 func TestBlind(t *testing.T) {
