@@ -6,7 +6,6 @@ import (
 )
 
 const (
-	mostWants    = 256   // remembered answers to how many nodes are wanted
 	demandFade   = 300.0 // seconds in which what was learned of requests fades by e
 	regretFade   = 24 * 3600.0
 	regretWithin = int64(3600e9) // nodes asked for so soon after others were given back are regretted
@@ -23,13 +22,6 @@ const (
 	lateAim     = 0.9 // of the share that may be late: the rest is for what nobody foresees
 	lateClipped = 0.1 // in one interval no more than this share counts as late: an outage is no measure
 )
-
-// want is how many nodes were wanted at a time.
-type want struct {
-	ns   int64
-	up   int // to be asked for more
-	down int // to give back no fewer: with a margin
-}
 
 // History is what Plan remembers from one call to the next. It is a value; begin
 // with NewHistory.
@@ -54,9 +46,8 @@ type History struct {
 	hits     float64 // share of prompt tokens cached, smoothed; below 0 = not known
 	p99      float64 // of the last interval; 0 = not known
 
-	wants     [mostWants]want // a ring, the latest at (first+count-1)
-	first     int
-	count     int
+	spanned   bool    // what comes has been seen for a while
+	up, down  peaks   // how strong a fleet was wanted: to be asked for, less than nothing; to stay
 	regret    float64 // margin, beyond the usual, that giving back takes
 	upNs      int64   // when nodes were asked for last; 0 = never
 	downNs    int64
@@ -83,6 +74,8 @@ func (h *History) learn(s *Signals, c *Config) {
 	if t.SpanSeconds <= 0 {
 		return
 	}
+	h.spanned = true
+	h.p99 = quantile(TTFTBounds, t.ttft(), .99)
 	h.learnDemand(t)
 	h.perSecond += (t.Requests/t.SpanSeconds - h.perSecond) * min(1, t.SpanSeconds/30)
 	if t.Requests > 0 || s.Held > 0 || flying(s) {
@@ -237,15 +230,13 @@ func (h *History) speed(c *Config) speed {
 // late than the model says of these nodes under this load, requests are more, or less,
 // work than was computed.
 func (h *History) learnLate(t *Traffic, c *Config, elapsed float64, ready float64, load float64) {
-	all := t.ttft()
 	total := 0.0
-	for _, n := range all {
+	for _, n := range t.ttft() {
 		total += n
 	}
 	if total == 0 {
 		return
 	}
-	h.p99 = quantile(TTFTBounds, all, .99)
 	v := h.speed(c)
 	if ready <= 0 || load <= 0 || !v.known() || !h.demand.known() {
 		return
@@ -273,29 +264,6 @@ func lateOf(t *Traffic, v *speed, g goal) (late float64) {
 		late += beyond(TTFTBounds, t.ttftOf(size), g.of(v, tokensOf(size)))
 	}
 	return late
-}
-
-// remember files how many nodes are wanted.
-func (h *History) remember(w want) {
-	if h.count == mostWants {
-		h.first, h.count = (h.first+1)%mostWants, h.count-1
-	}
-	h.wants[(h.first+h.count)%mostWants] = w
-	h.count++
-}
-
-// since returns the fewest that were wanted for more, and the most that giving back
-// must leave, in the time from then on; full says whether all of it was seen.
-func (h *History) since(ns int64) (up, down int, full bool) {
-	up = math.MaxInt
-	for i := h.count - 1; i >= 0; i-- {
-		w := &h.wants[(h.first+i)%mostWants]
-		if w.ns < ns {
-			return up, down, true
-		}
-		up, down = min(up, w.up), max(down, w.down)
-	}
-	return up, down, false
 }
 
 // moved notes a decision, and whether the one before is regretted: then giving back

@@ -184,6 +184,8 @@ func (b *Book) merge(seen []Node, nowNs int64) []Node {
 				n.Phase, n.SinceNs = Down, nowNs // it is no use to ask it back, nor to give it back again
 			} else if o.Stage == StageLeaving {
 				n.Phase = Draining
+			} else {
+				n.ByHand = n.Phase == Draining
 			}
 			if n.Phase == Starting {
 				n.SinceNs = o.AskedNs

@@ -403,6 +403,7 @@ func TestMerge(t *testing.T) {
 		{Key: "coming", Stage: StageComing, AskedNs: 6},
 		{Key: "coming-seen", Stage: StageComing, AskedNs: 7},
 		{Key: "serving", Stage: StageServing},
+		{Key: "by-hand", Stage: StageServing},
 		{Key: "lost", Stage: StageServing, lostNs: 8},
 		{Key: "drains", Stage: StageLeaving, StageNs: 9},
 		{Key: "drains-down", Stage: StageLeaving},
@@ -415,6 +416,7 @@ func TestMerge(t *testing.T) {
 		b.nodes[o.Key] = &o
 	}
 	seen := []Node{
+		{Name: "by-hand", Phase: Draining},
 		{Name: "coming-seen", Phase: Starting, SinceNs: 1},
 		{Name: "drains", Phase: Ready, SinceNs: 2},
 		{Name: "drains-down", Phase: Down, SinceNs: 3},
@@ -426,6 +428,7 @@ func TestMerge(t *testing.T) {
 	const now = 100
 	want := []Node{
 		{Name: "asked", Offer: "a", Phase: Starting, SinceNs: 5},
+		{Name: "by-hand", Offer: "a", Phase: Draining, ByHand: true},
 		{Name: "coming", Offer: "a", Phase: Starting, SinceNs: 6},
 		{Name: "coming-seen", Offer: "a", Phase: Starting, SinceNs: 7},
 		{Name: "drains", Offer: "a", Phase: Draining, SinceNs: 2},
@@ -438,7 +441,7 @@ func TestMerge(t *testing.T) {
 	}
 	got := b.merge(seen, now)
 	if !slices.EqualFunc(got, want, func(a, b Node) bool {
-		return a.Name == b.Name && a.Offer == b.Offer && a.Phase == b.Phase && a.SinceNs == b.SinceNs
+		return a.Name == b.Name && a.Offer == b.Offer && a.Phase == b.Phase && a.SinceNs == b.SinceNs && a.ByHand == b.ByHand
 	}) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}

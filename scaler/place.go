@@ -15,13 +15,14 @@ type choice struct {
 	held  int // nodes that it has given, in its region
 }
 
-// place spreads so many nodes over the offers: the cheapest for what it does first,
-// or by regions in turn. unmet says why there are fewer.
-func place(n int, s *Signals, c *Config) (starts []Start, unmet string) {
+// place spreads nodes of so much strength together, and no more than most, over the
+// offers: the cheapest for what it does first, or by regions in turn. unmet says why there
+// are fewer.
+func place(strength float64, most int, s *Signals, c *Config) (starts []Start, unmet string) {
 	choices, refused := choicesOf(s, c)
 	spent := spending(s, c)
-	given, placed := map[string]int{}, 0
-	for placed < n {
+	given, placed, found := map[string]int{}, 0, 0.0
+	for found < strength && placed < most {
 		best := -1
 		for i := range choices {
 			if choices[i].left > 0 && (best < 0 || better(&choices[i], &choices[best], c.Spread)) {
@@ -46,16 +47,14 @@ func place(n int, s *Signals, c *Config) (starts []Start, unmet string) {
 		}
 		spent += b.price
 		placed++
+		found += orOne(b.offer.Weight)
 		for i := range choices {
 			if choices[i].offer.Region == b.offer.Region {
 				choices[i].held++
 			}
 		}
 	}
-	if placed < n {
-		unmet = strings.Join(refused, "; ")
-	}
-	return startsOf(c, given), unmet
+	return startsOf(c, given), ""
 }
 
 // better orders offers.

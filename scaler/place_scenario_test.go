@@ -34,7 +34,7 @@ func TestPlaceScenarios(t *testing.T) {
 			t.Fatalf("%s: %v", c.At, err)
 		}
 		before := spending(&m.s, &m.c)
-		starts, unmet := place(n, &m.s, &m.c)
+		starts, unmet := place(float64(n), MostNodes, &m.s, &m.c)
 		var out strings.Builder
 		cost := before
 		for _, s := range starts {

@@ -1,11 +1,8 @@
 package scaler
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 )
 
 // Action is what a decision does.
@@ -60,10 +57,18 @@ type plan struct {
 	c *Config
 	d Decision
 
-	ready, starting, draining, down []*Node
+	ready, starting, draining, down []*Node // starting: the scaler's own
 	strength                        float64 // of ready and starting nodes, in nodes of weight 1
 	serving                         float64 // of ready nodes
+	kept                            string  // why nodes that are too many stay; "" = none is, or they need not
 }
+
+// have is how many nodes serve, or will.
+func (p *plan) have() int { return len(p.ready) + len(p.starting) }
+
+// counted is the strength that the fleet has with so many nodes: those that are lacking
+// are taken for nodes of weight 1.
+func (p *plan) counted(nodes int) float64 { return p.strength + float64(nodes-p.have()) }
 
 // Plan says how many nodes there should be, which are asked for and which are given
 // back. It is pure: the same arguments give the same answer, and neither is changed.
@@ -79,7 +84,8 @@ func Plan(s Signals, h History, c *Config) (Decision, History) {
 	p.h.blindNs = 0
 	p.h.learn(&p.s, c)
 	up, down, reason := p.wanted()
-	p.h.remember(want{s.NowNs, up, down})
+	p.h.up.add(s.NowNs, c.StabiliseUpSeconds, -up)
+	p.h.down.add(s.NowNs, c.StabiliseDownSeconds, down)
 	p.decide(reason)
 	p.tell()
 	return p.d, p.h
@@ -94,8 +100,11 @@ func (p *plan) sort() {
 			p.ready = append(p.ready, n)
 			p.serving += orOne(n.Weight)
 		case Starting:
+			if n.Offer == "" {
+				continue // somebody else's may never serve
+			}
 			p.starting = append(p.starting, n)
-			p.strength += orOne(n.Weight)
+			p.strength += p.weight(n)
 		case Draining:
 			p.draining = append(p.draining, n)
 		case Down:
@@ -105,26 +114,39 @@ func (p *plan) sort() {
 	p.strength += p.serving
 }
 
+// weight is a node's, until it is known that of its offer.
+func (p *plan) weight(n *Node) float64 {
+	if o := p.c.offer(n.Offer); n.Weight == 0 && o != nil {
+		return orOne(o.Weight)
+	}
+	return orOne(n.Weight)
+}
+
 // freeze leaves everything as it is.
 func (p *plan) freeze() {
 	if p.h.blindNs == 0 {
 		p.h.blindNs = p.s.NowNs
 	}
 	p.d = Decision{
-		Action: ActionFrozen, Reason: "signals", Target: len(p.ready) + len(p.starting),
+		Action: ActionFrozen, Reason: "signals", Target: p.have(),
 		Words: fmt.Sprintf("nothing is changed: %s", p.s.Missing),
 	}
 }
 
-// wanted says how many nodes it takes, and how many must stay when some are given
-// back: with a margin, so that nodes do not come and go with each gust.
-func (p *plan) wanted() (up, down int, reason string) {
-	up, reason = p.c.Min, "minimum"
-	here := len(p.ready)+len(p.starting) > 0
-	if p.s.Held > 0 || p.h.idleNs == 0 || here && !p.idle() {
-		up, reason = max(1, p.c.Min), "first"
+// wanted says how strong the fleet must be, in nodes of weight 1, and how strong it must
+// stay when some are given back: with a margin, so that nodes do not come and go with
+// each gust.
+func (p *plan) wanted() (up, down float64, reason string) {
+	nodes, reason := p.c.Min, "minimum"
+	busy := p.h.spanned && p.h.idleNs == 0
+	if p.s.Held > 0 || busy || p.h.spanned && p.have() > 0 && !p.idle() {
+		nodes, reason = max(1, p.c.Min), "first"
 	}
+	up = p.counted(nodes)
 	down = up
+	if !p.h.spanned { // nothing is known of what comes
+		down = max(down, p.strength)
+	}
 	if forUp, forDown, ok := p.modelled(); ok {
 		if forUp > up {
 			up, reason = forUp, "forecast"
@@ -133,19 +155,20 @@ func (p *plan) wanted() (up, down int, reason string) {
 		if n, ok := p.recovering(); ok && n > up {
 			up, reason = n, "backlog"
 		}
-	} else if p.h.idleNs == 0 {
-		down = max(down, p.apart())
+	} else if busy {
+		down = max(down, p.counted(p.apart()))
 	}
-	if n, why := p.triggered(); n > up {
-		up, reason = n, why
+	if n, why := p.triggered(); why != "" && p.counted(n) > up {
+		up, reason = p.counted(n), why
 	}
 	if p.c.Min == 0 && p.idle() {
 		return 0, 0, "idle"
 	}
-	if up > p.c.Max {
-		up, reason = p.c.Max, "maximum"
+	most := p.counted(p.c.Max)
+	if up > most {
+		up, reason = most, "maximum"
 	}
-	return up, min(max(up, down), p.c.Max), reason
+	return up, min(max(up, down), most), reason
 }
 
 // apart is how many nodes it takes while nothing can be computed: as many as there are
@@ -155,12 +178,26 @@ func (p *plan) apart() int {
 	for i := range p.s.Nodes {
 		flying += p.s.Nodes[i].InFlight
 	}
-	p.d.Words = fmt.Sprintf("what a node can do is not known yet, requests under way: %d", flying)
-	return min(int(flying), len(p.ready)+len(p.starting))
+	p.d.Words = fmt.Sprintf("%s is not known yet, requests under way: %d", p.unknown(), flying)
+	return min(int(flying), p.have())
+}
+
+// unknown names what is lacking to compute anything.
+func (p *plan) unknown() string {
+	switch v := p.h.speed(p.c); {
+	case v.prefill == 0:
+		return "how fast a node computes prompts"
+	case !v.known():
+		return "how fast a node generates"
+	case !p.h.demand.known():
+		return "how long prompts and answers are"
+	default:
+		return "how much comes"
+	}
 }
 
 // modelled is what the load that is expected takes, by the model.
-func (p *plan) modelled() (up, down int, ok bool) {
+func (p *plan) modelled() (up, down float64, ok bool) {
 	v := p.h.speed(p.c)
 	f := &p.h.forecast
 	if !v.known() || !p.h.demand.known() || f.seenNs == 0 {
@@ -173,11 +210,11 @@ func (p *plan) modelled() (up, down int, ok bool) {
 	// Nodes asked for now serve only then; of those that are here the load until then
 	// is asked as well.
 	worst := load * f.over()
-	up = p.need(&v, worst)
+	up = float64(p.need(&v, worst))
 	// Where nodes start in seconds it costs little to ask for one again.
 	margin := downMargin + p.h.regret*min(1, ahead/regretAhead)
 	keep := max(f.most(ahead), math.Exp(f.usual(0))) // what falls for a while comes back
-	down = p.need(&v, keep*f.over()*(1+margin))
+	down = float64(p.need(&v, keep*f.over()*(1+margin)))
 	d.Words = fmt.Sprintf("%.1f nodes' work now, %.1f expected within %.0f s (%s), %.1f at worst", f.now(), load, ahead, predictorNames[f.best()], worst)
 	if p.serving > 0 {
 		d.Now = p.predict(&v, f.now(), p.serving)
@@ -207,10 +244,10 @@ func (p *plan) predict(v *speed, load, nodes float64) Prediction {
 	}
 }
 
-// recovering is how many nodes it takes to get out of a backlog: either they work it
+// recovering is how strong a fleet it takes to get out of a backlog: either they work it
 // off in time, or those that come carry what comes from then on, while the others
 // work it off.
-func (p *plan) recovering() (nodes int, ok bool) {
+func (p *plan) recovering() (strength float64, ok bool) {
 	backlog := 0.0
 	for _, n := range p.ready {
 		backlog += n.BacklogSeconds.Or(0) * orOne(n.Weight)
@@ -228,7 +265,7 @@ func (p *plan) recovering() (nodes int, ok bool) {
 	cold := p.h.demand
 	cold.uncached = max(cold.uncached, cold.prompt)
 	fresh := p.serving + float64(p.need(&v, p.h.forecast.now()*v.work(&cold)/v.work(&p.h.demand)))
-	return int(math.Ceil(min(off, fresh))), true
+	return math.Ceil(min(off, fresh)), true
 }
 
 // recoveryShare of the time to recover is left once nodes are seen to serve.
@@ -257,7 +294,7 @@ func (p *plan) triggered() (nodes int, why string) {
 		why = "queue"
 	case t.TTFTSeconds > 0 && p.h.p99 > t.TTFTSeconds:
 		why = "ttft"
-	case t.HitRatio > 0 && p.h.hits >= 0 && p.h.hits < t.HitRatio:
+	case t.HitRatio > 0 && p.s.Traffic.PromptTokens > 0 && p.h.hits >= 0 && p.h.hits < t.HitRatio:
 		why = "hit_ratio"
 	case t.KVUse > 0 && use.Known && use.Value > t.KVUse:
 		why = "kv"
@@ -321,179 +358,4 @@ func (h *History) startUp(s *Signals, c *Config, offer string) float64 {
 		return o.StartUpSeconds
 	}
 	return c.StartUpSeconds
-}
-
-// decide compares what is wanted with what is there.
-func (p *plan) decide(reason string) {
-	have := len(p.ready) + len(p.starting)
-	p.d.Action, p.d.Target, p.d.Reason = ActionHold, have, "steady"
-	now := p.s.NowNs
-	up, _, _ := p.h.since(now - int64(p.c.StabiliseUpSeconds*1e9))
-	_, keep, full := p.h.since(now - int64(p.c.StabiliseDownSeconds*1e9))
-	if p.c.Min == 0 && p.idle() {
-		keep, full = 0, true
-	}
-	sick := p.replaced()
-	switch {
-	case up > have:
-		p.more(up-have, reason)
-	case full && keep < have && p.mayShrink():
-		p.fewer(have-keep, reason)
-	}
-	if len(sick) > 0 {
-		p.d.Drain = append(p.d.Drain, sick...)
-		switch p.d.Action {
-		case ActionHold:
-			p.d.Action, p.d.Reason = ActionDown, "down"
-		case ActionUp:
-			p.d.Action = ActionSwap
-		}
-	}
-	if p.d.Known && p.d.Target > 0 {
-		v := p.h.speed(p.c)
-		p.d.Then = p.predict(&v, p.d.LoadExpected, float64(p.d.Target))
-	}
-}
-
-// more asks for nodes: those that drain first, for they are warm and here.
-func (p *plan) more(n int, reason string) {
-	if p.c.StepUp > 0 {
-		n = min(n, p.c.StepUp)
-	}
-	p.d.Reason = reason
-	for _, node := range p.draining {
-		if n > 0 && node.Offer != "" {
-			p.d.Undrain = append(p.d.Undrain, node.Name)
-			n--
-		}
-	}
-	if n > 0 {
-		p.d.Start, p.d.Unmet = place(n, &p.s, p.c)
-	}
-	placed := len(p.d.Undrain)
-	for _, s := range p.d.Start {
-		placed += s.Count
-	}
-	if placed == 0 {
-		return
-	}
-	p.d.Action = ActionUp
-	p.d.Target += placed
-	p.h.moved(p.s.NowNs, true)
-}
-
-// mayShrink reports whether a node may be given back at all.
-func (p *plan) mayShrink() bool {
-	now := p.s.NowNs
-	if p.h.upNs != 0 && float64(now-p.h.upNs)/1e9 < p.c.CoolDownSeconds {
-		return false
-	}
-	if len(p.down) > 0 && !p.idle() { // what they did falls on the others now
-		return false
-	}
-	depth := p.mean(func(n *Node) Gauge { return n.Queued })
-	return p.c.Triggers.LowQueueDepth == 0 || !depth.Known || depth.Value < p.c.Triggers.LowQueueDepth
-}
-
-// fewer gives nodes back: those that come yet, then the dearest, then those whose
-// caches hold least. Nodes that are not the scaler's stay.
-func (p *plan) fewer(n int, reason string) {
-	if p.c.StepDown > 0 {
-		n = min(n, p.c.StepDown)
-	}
-	victims := slices.Concat(p.starting, p.ready)
-	victims = slices.DeleteFunc(victims, func(n *Node) bool { return n.Offer == "" })
-	price := func(n *Node) float64 { return p.price(n.Offer) / orOne(n.Weight) }
-	slices.SortStableFunc(victims, func(a, b *Node) int {
-		return cmp.Or(
-			cmp.Compare(a.Phase, b.Phase), // Starting is before Ready
-			cmp.Compare(price(b), price(a)),
-			cmp.Compare(warmTokens(a), warmTokens(b)),
-			cmp.Compare(a.InFlight, b.InFlight),
-			cmp.Compare(a.Name, b.Name),
-		)
-	})
-	victims = victims[:min(n, len(victims))]
-	if len(victims) == 0 {
-		return
-	}
-	for _, v := range victims {
-		p.d.Drain = append(p.d.Drain, v.Name)
-	}
-	p.d.Action, p.d.Reason = ActionDown, "surplus"
-	if reason == "idle" {
-		p.d.Reason = reason
-	}
-	p.d.Target -= len(victims)
-	p.h.moved(p.s.NowNs, false)
-}
-
-// warmTokens is what a node's cache holds, which others would have to compute again.
-func warmTokens(n *Node) float64 { return n.Fill.Or(0) * n.CacheTokens.Or(1) }
-
-func (p *plan) price(offer string) float64 {
-	for i := range p.s.Offers {
-		if p.s.Offers[i].Name == offer && p.s.Offers[i].PricePerHour.Known {
-			return p.s.Offers[i].PricePerHour.Value
-		}
-	}
-	if o := p.c.offer(offer); o != nil {
-		return o.PricePerHour
-	}
-	return 0
-}
-
-// replaced names the scaler's own nodes that have been down for too long.
-func (p *plan) replaced() (names []string) {
-	for _, n := range p.down {
-		if n.Offer != "" && float64(p.s.NowNs-n.SinceNs)/1e9 >= p.c.ReplaceDownSeconds {
-			names = append(names, n.Name)
-		}
-	}
-	return names
-}
-
-// tell puts the decision into words.
-func (p *plan) tell() {
-	d := &p.d
-	var text strings.Builder
-	have := len(p.ready) + len(p.starting)
-	switch d.Action {
-	case ActionUp, ActionSwap:
-		fmt.Fprintf(&text, "from %d to %d nodes", have, d.Target)
-	case ActionDown:
-		fmt.Fprintf(&text, "from %d to %d nodes", have+len(p.down), d.Target)
-	default:
-		fmt.Fprintf(&text, "%d nodes stay", have)
-	}
-	if len(p.starting) > 0 {
-		fmt.Fprintf(&text, " (%d of them on their way)", len(p.starting))
-	}
-	fmt.Fprintf(&text, ": %s", reasonWords[d.Reason])
-	if d.Words != "" {
-		fmt.Fprintf(&text, "; %s", d.Words)
-	}
-	if d.Known && d.Target > 0 && !math.IsInf(d.Then.TTFTSeconds, 0) {
-		fmt.Fprintf(&text, "; with %d nodes %.0f %% busy and %.1f %% of first tokens within %.2g s", d.Target, 100*d.Then.Utilisation, 100*(1-d.Then.Late), p.c.TargetTTFTSeconds)
-	}
-	if d.Unmet != "" {
-		fmt.Fprintf(&text, "; not all: %s", d.Unmet)
-	}
-	d.Words = text.String()
-}
-
-var reasonWords = map[string]string{
-	"steady":    "they are enough and none is too many",
-	"forecast":  "the load that is expected takes them",
-	"backlog":   "what waits could not be worked off in time",
-	"queue":     "too many requests wait in the engines",
-	"hit_ratio": "too few prompt tokens are found in caches",
-	"ttft":      "first tokens come too late",
-	"kv":        "the KV caches are full of running requests",
-	"minimum":   "no fewer are allowed",
-	"maximum":   "more would be needed and are not allowed",
-	"first":     "there is work and nobody to do it",
-	"idle":      "nothing has come for long",
-	"surplus":   "fewer carry the load that is expected",
-	"down":      "nodes that have been down for long are given back",
 }

@@ -239,7 +239,7 @@ func TestPlace(t *testing.T) {
 		{Name: "big", PricePerHour: 2, Region: "b"},
 	}
 	s := Signals{Offers: []OfferStatus{{Name: "broken", Withheld: "UnauthorizedOperation: not you"}}}
-	starts, unmet := place(9, &s, &c)
+	starts, unmet := place(9, MostNodes, &s, &c)
 	if want := []Start{{"small", 2}, {"big", 4}}; !reflect.DeepEqual(starts, want) {
 		t.Errorf("got %v, want %v", starts, want)
 	}
@@ -249,7 +249,7 @@ func TestPlace(t *testing.T) {
 		}
 	}
 	c.Spread, c.BudgetPerHour = true, 0
-	if starts, _ := place(4, &s, &c); !reflect.DeepEqual(starts, []Start{{"small", 2}, {"big", 2}}) {
+	if starts, _ := place(4, MostNodes, &s, &c); !reflect.DeepEqual(starts, []Start{{"small", 2}, {"big", 2}}) {
 		t.Errorf("spread: %v", starts)
 	}
 }

@@ -45,6 +45,7 @@ type Node struct {
 	Phase Phase
 	// SinceNs is when it came into that phase, by Signals.NowNs's clock.
 	SinceNs int64
+	ByHand  bool // it drains because somebody else wanted so: it is not asked back
 
 	InFlight int64 // requests sent to it whose answers have not ended
 	// BacklogSeconds is how long its prefill will take that was sent and whose first

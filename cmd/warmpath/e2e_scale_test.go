@@ -212,7 +212,7 @@ func TestScaleCycles(t *testing.T) {
 	requests, downs := 0, 0
 	for n := range *cycles {
 		began := time.Now()
-		few := s.gather(t, fmt.Sprintf("few-%d", n), 1, 2*time.Second) // somebody is always there
+		few := s.gather(t, fmt.Sprintf("few-%d", n), 1, 4*time.Second) // somebody is always there
 		many := s.gather(t, fmt.Sprintf("many-%d", n), crowdSize, 0)
 		eventually(t, cycleLimit, "the fleet has grown", func() bool { return s.ready(t) == scaledMost })
 		grown := time.Since(began)
