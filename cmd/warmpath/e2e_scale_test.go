@@ -152,12 +152,13 @@ type askers struct {
 	cancel context.CancelFunc
 	mu     sync.Mutex
 	all    []*reply // guarded by mu
+	turns  []int    // of each client: answers so far; guarded by mu
 }
 
 // gather starts so many clients, each with a pause between two streams.
 func (s *scaled) gather(t *testing.T, name string, n int, pause time.Duration) *askers {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &askers{cancel: cancel}
+	c := &askers{cancel: cancel, turns: make([]int, n)}
 	t.Cleanup(cancel)
 	for i := range n {
 		c.wait.Go(func() {
@@ -169,6 +170,7 @@ func (s *scaled) gather(t *testing.T, name string, n int, pause time.Duration) *
 				end()
 				c.mu.Lock()
 				c.all = append(c.all, a)
+				c.turns[i]++
 				c.mu.Unlock()
 				select {
 				case <-ctx.Done():
@@ -178,6 +180,25 @@ func (s *scaled) gather(t *testing.T, name string, n int, pause time.Duration) *
 		})
 	}
 	return c
+}
+
+// answered waits until each client has had an answer since the call.
+func (c *askers) answered(t *testing.T) {
+	t.Helper()
+	so := func() []int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return slices.Clone(c.turns)
+	}
+	before := so()
+	eventually(t, cycleLimit, "all clients have had an answer", func() bool {
+		for i, n := range so() {
+			if n == before[i] {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // leave ends the clients after the stream that each has under way, and returns what
@@ -235,6 +256,7 @@ func TestScaleKill(t *testing.T) {
 	eventually(t, cycleLimit, "the fleet has grown", func() bool { return s.ready(t) == scaledMost })
 	killed := map[string]bool{}
 	for range max(1, *cycles/2) {
+		many.answered(t) // a request that has seen two nodes die is tried on no third
 		running := s.running(t)
 		for key, i := range running {
 			pid, err := strconv.Atoi(strings.TrimPrefix(i.Detail, "process "))
