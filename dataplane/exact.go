@@ -27,7 +27,7 @@ func (l *loop) identifyExactly(x *exchange) identifying {
 			return notExact
 		}
 		id = l.newIdentity(x, m)
-		id.match(l.d.opt.Index, &l.view)
+		id.match(l)
 		recalled := false
 		if !l.view.named[x.model] { // else its first ids may be asked for
 			spentNs, recalled = id.recall()
@@ -42,7 +42,7 @@ func (l *loop) identifyExactly(x *exchange) identifying {
 			x.inexact = "the model has changed meanwhile"
 			return notExact
 		}
-		id.match(l.d.opt.Index, &l.view)
+		id.match(l)
 	}
 	x.spentNs = spentNs + id.advance(turnNs-spentNs, false)
 	if !id.matched {
@@ -164,8 +164,8 @@ func (l *loop) matchExactly(x *exchange) {
 	copy(m.units, id.units)
 	copy(m.walked, id.units)
 	copy(m.credits, id.credits)
-	if l.notes.pending() {
-		l.overlay.extend(&l.notes, x.units, longest, &l.view.live, m.units)
+	if l.notes.behind(id.applied) {
+		l.overlay.extend(id.applied, x.units, longest, &l.view.live, m.units)
 	}
 	bit := x.provedBit()
 	for slot, n := range x.snap.Nodes {

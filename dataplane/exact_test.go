@@ -122,6 +122,40 @@ func TestExactTurns(t *testing.T) {
 	r.settled()
 }
 
+// TestAppliedWhileIdentified: what a loop sent on before a worker had looked for a
+// prompt counts for it, also if the indexer takes the note between the look and
+// the decision.
+func TestAppliedWhileIdentified(t *testing.T) {
+	r := start(t, setup{node: proved, deaf: true}, startNode(t, "a", answers(ok("{}"))), startNode(t, "b", answers(ok("{}"))))
+	r.exactlyWith(chatML, func(o *prompt.Options) { o.Slow = true })
+	c := r.dial()
+	c.send(post("one", prompt1("same")))
+	if got := c.answer("POST"); got.StatusCode != 200 {
+		t.Fatalf("got %d %s", got.StatusCode, got.body)
+	}
+	one := r.record("one")
+	rings, _ := r.d.Notes()
+	writer, matched := r.index.Writer(), [2]int{}
+	for i, meanwhile := range []func(){
+		func() {}, // the note is pending
+		func() {
+			for took := true; took; {
+				_, took = rings[0].Take(nil, func(n dataplane.Note) { apply(writer, n) })
+			}
+		},
+	} {
+		rec, err := r.d.ExplainBeside("/v1/chat/completions", []byte(prompt1("same", fmt.Sprint("answer ", i))), meanwhile)
+		if err != nil || rec.Exactness != dataplane.ExactTokens || rec.Node != one.Node || rec.Reason != policy.ReasonPrefix {
+			t.Fatalf("%d: to %s for %v, identified by %v: %v; want %s by its tokens", i, rec.Node, rec.Reason, rec.Exactness, err, one.Node)
+		}
+		matched[i] = rec.Candidates[0].MatchedTokens
+	}
+	if !r.d.Told() || matched[0] == 0 || matched[1] != matched[0] {
+		t.Errorf("%d tokens match while the note is pending, %d when it is applied meanwhile", matched[0], matched[1])
+	}
+	r.settled()
+}
+
 // prompt1 is a conversation with several turns.
 func prompt1(kind string, more ...string) string { return prompt2(kind, 8000, more...) }
 

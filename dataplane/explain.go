@@ -10,8 +10,9 @@ import (
 var ErrNoLoops = errors.New("the data plane has ended")
 
 // Explain decides a request without sending it: the same code as for a real
-// one, on a loop, with the counters as they are. path is the route the body
-// would go to. The error is the one a client would get. The decision is also
+// one, on a loop, with the counters as they are. What this loop has sent on
+// counts at once, what others have once the index knows. path is the route the
+// body would go to. The error is the one a client would get. The decision is also
 // kept as a record, like any other. What is long of it is done by the caller's
 // goroutine.
 func (d *Dataplane) Explain(path string, body []byte) (rec Record, err error) {

@@ -1,6 +1,11 @@
 package dataplane
 
-import "warmpath/dataplane/fleet"
+import (
+	"errors"
+	"fmt"
+
+	"warmpath/dataplane/fleet"
+)
 
 // AheadBytesMax is the bound of what a client sends ahead.
 const AheadBytesMax = pipelineBytes + clientReadBytes
@@ -129,4 +134,41 @@ func (d *Dataplane) Walked() bool {
 		})
 	}
 	return walked
+}
+
+// ExplainBeside is Explain of a prompt that is too long for a turn of a loop:
+// meanwhile runs when it has been looked for, before the decision.
+func (d *Dataplane) ExplainBeside(path string, body []byte, meanwhile func()) (rec Record, err error) {
+	l, x, later := d.loops[0], (*exchange)(nil), false
+	d.on(l, func() {
+		x, _, err = l.beginExplain(path)
+		_ = x.takeBody(body)
+		_, later = l.decide(x)
+	})
+	if err != nil || !later {
+		return rec, fmt.Errorf("decided at once, or never: %v", err)
+	}
+	for !x.ident.work() {
+		continue
+	}
+	meanwhile()
+	d.on(l, func() {
+		_, later = l.decide(x)
+		rec = l.explained(x)
+		l.forgetExplained(x)
+	})
+	if later {
+		err = errors.New("not decided")
+	}
+	return rec, err
+}
+
+// Told reports whether the indexer has applied all that the loops have told.
+func (d *Dataplane) Told() bool {
+	for _, l := range d.loops {
+		if l.notes.pending() {
+			return false
+		}
+	}
+	return true
 }

@@ -43,6 +43,7 @@ type identity struct {
 	found   scan.Result // a copy: its slices stay the scanner's
 	verdict prompt.Verdict
 	snap    *fleet.Snapshot // whose slots held is about
+	applied uint64          // of the loop's notes, when held began
 	looked  int             // units that held has seen
 	units   []uint32        // held, by slot
 	credits []uint32        // what they are worth, by slot, in quarters of a unit
@@ -118,12 +119,14 @@ func (id *identity) look() (spentNs int) {
 	return spentNs
 }
 
-// match begins to ask which slots of a view hold the prompt.
-func (id *identity) match(x *index.Index, v *view) {
+// match begins to ask which slots of l's view hold the prompt.
+func (id *identity) match(l *loop) {
+	v := &l.view
 	id.snap, id.looked, id.matched = v.snap, 0, false
+	id.applied = l.notes.applied() // before the first look
 	id.units, id.credits = resize(id.units, len(v.snap.Nodes)), resize(id.credits, len(v.snap.Nodes))
 	clear(id.units)
-	id.held.Start(x, &v.live, id.units, id.credits)
+	id.held.Start(l.d.opt.Index, &v.live, id.units, id.credits)
 }
 
 // finish goes on to the prompt's end, or until about budgetNs are spent.

@@ -135,8 +135,14 @@ func (r *NoteRing) set(at, v uint64) { r.words[at&(noteRingWords-1)] = v }
 
 func (r *NoteRing) get(at uint64) uint64 { return r.words[at&(noteRingWords-1)] }
 
-// pending reports whether notes wait to be applied. Producer only.
-func (r *NoteRing) pending() bool { return r.tail.Load() != r.head.Load() }
+// pending reports whether notes wait to be applied.
+func (r *NoteRing) pending() bool { return r.behind(r.applied()) }
+
+// applied is how far the consumer has come: the index has all notes up to here.
+func (r *NoteRing) applied() uint64 { return r.tail.Load() }
+
+// behind reports whether there are notes beyond what was applied at a moment.
+func (r *NoteRing) behind(applied uint64) bool { return applied != r.head.Load() }
 
 // Take applies one note and frees its words, false if there is none. Consumer
 // only; scratch is reused for the chain and returned grown.

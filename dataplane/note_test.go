@@ -227,7 +227,7 @@ func TestOverlayExtendsWhilePending(t *testing.T) {
 	units := make([]uint32, 4)
 	extend := func(longest int) []uint32 {
 		clear(units)
-		o.extend(r, chain, longest, allSlots(len(units)), units)
+		o.extend(r.applied(), chain, longest, allSlots(len(units)), units)
 		return units
 	}
 	if !r.put(Note{Slot: 2, Chain: chain}) {
@@ -240,7 +240,7 @@ func TestOverlayExtendsWhilePending(t *testing.T) {
 	// What the index knows already is extended, not counted twice.
 	clear(units)
 	units[2] = 2
-	if o.extend(r, chain, 2, allSlots(len(units)), units); units[2] != 4 {
+	if o.extend(r.applied(), chain, 2, allSlots(len(units)), units); units[2] != 4 {
 		t.Errorf("2 known units became %d, want 4", units[2])
 	}
 	// A unit that another slot got later is no longer counted for the first.
@@ -270,11 +270,11 @@ func TestOverlayCollision(t *testing.T) {
 		o.add(r, []prefix.Hash{h}, slot)
 	}
 	units := make([]uint32, 2)
-	o.extend(r, []prefix.Hash{first}, 0, allSlots(len(units)), units)
+	o.extend(r.applied(), []prefix.Hash{first}, 0, allSlots(len(units)), units)
 	if units[0] != 0 {
 		t.Error("a unit that was pushed out still counts")
 	}
-	o.extend(r, []prefix.Hash{second}, 0, allSlots(len(units)), units)
+	o.extend(r.applied(), []prefix.Hash{second}, 0, allSlots(len(units)), units)
 	if units[1] != 1 {
 		t.Error("the younger unit was forgotten")
 	}
@@ -314,7 +314,7 @@ func TestNotesAndOverlayAllocs(t *testing.T) {
 		o.seen(chain[255], 1, 1, 1)
 		r.put(Note{Slot: 1, Chain: chain})
 		o.add(r, chain, 1)
-		o.extend(r, chain, 0, allSlots(len(units)), units)
+		o.extend(r.applied(), chain, 0, allSlots(len(units)), units)
 		scratch, _ = r.Take(scratch, apply)
 	}); n != 0 {
 		t.Errorf("%v allocations a note, want 0", n)

@@ -13,7 +13,7 @@ const (
 
 // overlay is what a loop dispatched and the indexer has not applied yet, so
 // that a burst of the same new prefix finds its node at once. It is asked only
-// while notes are pending. Loop-owned.
+// where notes were pending when the index was. Loop-owned.
 type overlay struct {
 	units  [overlaySlots]overlayUnit
 	recent [recentSlots]recentChain
@@ -56,11 +56,14 @@ func (o *overlay) add(ring *NoteRing, chain []prefix.Hash, slot int) {
 	}
 }
 
-// extend lets units[slot], the number of leading units held, grow by what is
-// pending. A note may outlive its node: only slots of live count. Of a long match
-// only what follows it is looked at: it can grow, shorter ones cannot.
-func (o *overlay) extend(ring *NoteRing, chain []prefix.Hash, longest int, live *index.SlotSet, units []uint32) {
-	tail := uint32(ring.tail.Load())
+// extend lets units[slot], the number of leading units held, grow by what was
+// pending when the index was asked: applied is NoteRing.applied of before that.
+// Taken later it would lose a note that is applied in between: the index had only
+// part of it, or nothing, and the overlay would leave it to the index. A note may
+// outlive its node: only slots of live count. Of a long match only what follows it
+// is looked at: it can grow, shorter ones cannot.
+func (o *overlay) extend(applied uint64, chain []prefix.Hash, longest int, live *index.SlotSet, units []uint32) {
+	tail := uint32(applied)
 	from := 0
 	if longest > overlayUnits {
 		from = longest

@@ -245,9 +245,10 @@ func (x *exchange) sessionKey() uint64 {
 func (l *loop) matchUnits(x *exchange) {
 	m := &l.match
 	clear(m.units)
+	applied := l.notes.applied() // before the index is asked, see extend
 	longest := l.d.opt.Index.Match(x.units, &l.view.live, m.units)
-	if l.notes.pending() {
-		l.overlay.extend(&l.notes, x.units, longest, &l.view.live, m.units)
+	if l.notes.behind(applied) {
+		l.overlay.extend(applied, x.units, longest, &l.view.live, m.units)
 	}
 	// An engine always computes the last token (design, section 5).
 	most := uint32(max(x.polReq.PromptTokens-1, 0))
