@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	overlaySlots = 1 << 15 // units; direct-mapped, a collision forgets the older one
+	overlaySlots = 1 << 15 // units; direct-mapped, a collision forgets the older one (of one note: the later unit)
 	recentSlots  = 1 << 10
 	recentNs     = int64(1e9) // the resolution of "recently used" that the index needs
 )
@@ -48,11 +48,13 @@ func (o *overlay) seen(last prefix.Hash, slot int, gen uint32, nowNs int64) bool
 // the index has of it, milliseconds later.
 const overlayUnits = overlaySlots / 8
 
-// add remembers the first units of a note that was just put into ring.
+// add remembers the first units of a note that was just put into ring, the last
+// of them first: where two fall on one place the earlier keeps it, for nothing
+// counts behind a gap.
 func (o *overlay) add(ring *NoteRing, chain []prefix.Hash, slot int) {
 	end := uint32(ring.head.Load())
-	for _, h := range chain[:min(len(chain), overlayUnits)] {
-		o.units[uint64(h)&(overlaySlots-1)] = overlayUnit{h, int32(slot), end}
+	for i := min(len(chain), overlayUnits) - 1; i >= 0; i-- {
+		o.units[uint64(chain[i])&(overlaySlots-1)] = overlayUnit{chain[i], int32(slot), end}
 	}
 }
 

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -72,5 +73,35 @@ func TestOwnNotesAlwaysCount(t *testing.T) {
 				t.Fatalf("prompt %d: %d of %d units count at its node", i, l.match.units[i%4], len(e.units))
 			}
 		}
+	}
+}
+
+// TestOverlayKeepsTheBeginning: where two units of one note fall on one place,
+// the one that comes first in the chain keeps it, for nothing counts behind a gap.
+func TestOverlayKeepsTheBeginning(t *testing.T) {
+	r, o, units := newRing(), &overlay{}, make([]uint32, 1)
+	chain := []prefix.Hash{5, 6, 7, 5 + overlaySlots, 8}
+	r.put(Note{Chain: chain})
+	o.add(r, chain, 0)
+	if o.extend(r.applied(), chain, 0, allSlots(1), units); units[0] != 3 {
+		t.Errorf("%d units of a chain count whose fourth falls on its first, want 3", units[0])
+	}
+	// What that comes to, on average over long prompts.
+	rng, sum := rand.New(rand.NewPCG(1, 2)), uint32(0)
+	const prompts = 100
+	long := make([]prefix.Hash, overlayUnits)
+	for range prompts {
+		for i := range long {
+			long[i] = prefix.Hash(rng.Uint64())
+		}
+		clear(units)
+		r.put(Note{Chain: long})
+		o.add(r, long, 0)
+		o.extend(r.applied(), long, 0, allSlots(1), units)
+		sum += units[0]
+		r.Take(nil, func(Note) {})
+	}
+	if mean := sum / prompts; mean < 150 {
+		t.Errorf("of %d units %d count on average, want at least 150", len(long), mean)
 	}
 }
