@@ -50,6 +50,7 @@ type Loop struct {
 	stamp   stamp    // scratch of ReadStamped
 	yield   bool     // before the next sleep, let other goroutines have the processor
 	yielded time.Time
+	quiet   int // sleeps since a connection had something
 	stop    bool
 }
 
@@ -85,8 +86,7 @@ func (l *Loop) Run() error {
 func (l *Loop) turn() error {
 	events, err := l.poller.look()
 	if err == nil && len(events) == 0 && len(l.ready) == 0 {
-		l.letOthers()
-		events, err = l.poller.wait()
+		events, err = l.sleep()
 	}
 	woken := false
 	l.ready, l.calls = l.calls[:0], l.ready
@@ -94,6 +94,7 @@ func (l *Loop) turn() error {
 		if e := &events[i]; int(e.Fd) == l.poller.wake {
 			woken = true
 		} else {
+			l.quiet = 0
 			l.event(e)
 		}
 	}
@@ -107,6 +108,21 @@ func (l *Loop) turn() error {
 		l.runTasks()
 	}
 	return err
+}
+
+// quietAfter is how often the loop is woken for nothing but tasks before it takes itself
+// for idle.
+const quietAfter = 8
+
+// sleep waits until something happens: in the kernel, from where the way back is the
+// shortest, or, when no connection has had anything for a while, as goroutines do.
+func (l *Loop) sleep() ([]unix.EpollEvent, error) {
+	if l.quiet >= quietAfter {
+		return l.poller.park()
+	}
+	l.quiet++
+	l.letOthers()
+	return l.poller.wait()
 }
 
 // yieldEvery is how long the loop keeps its processor at most without having been

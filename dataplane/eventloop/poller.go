@@ -2,8 +2,10 @@ package eventloop
 
 import (
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +20,12 @@ const eventsATurn = 256
 type poller struct {
 	epoll, wake int
 	events      [eventsATurn]unix.EpollEvent
+
+	parking *os.File        // the epoll instance, as the runtime's poller knows it; nil = it does not
+	raw     syscall.RawConn // of parking
+	came    int             // events, of the latest park …
+	fault   error           // … or why there are none
+	arrived func(fd uintptr) bool
 
 	tasks  atomic.Pointer[task] // what was put in last; all behind it in turn
 	gate   sync.RWMutex         // held to read by those who put in, to write by who closes
@@ -47,7 +55,33 @@ func openPoller() (*poller, error) {
 		p.free()
 		return nil, err
 	}
+	p.preparePark()
 	return p, nil
+}
+
+// preparePark has the runtime's poller watch the epoll instance, which is readable when
+// something has happened. Where that fails, park is wait.
+func (p *poller) preparePark() {
+	fd, err := unix.FcntlInt(uintptr(p.epoll), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	if unix.SetNonblock(fd, true) != nil { // which tells os.NewFile to register it
+		_ = unix.Close(fd)
+		return
+	}
+	f := os.NewFile(uintptr(fd), "eventloop")
+	raw, err := f.SyscallConn()
+	if err != nil {
+		_ = f.Close()
+		return
+	}
+	p.parking, p.raw = f, raw
+	p.arrived = func(uintptr) bool {
+		events, err := p.look()
+		p.came, p.fault = len(events), err
+		return len(events) > 0 || err != nil
+	}
 }
 
 // watch registers a descriptor, edge-triggered. What is reported of it carries
@@ -75,6 +109,20 @@ func (p *poller) wait() ([]unix.EpollEvent, error) {
 		return p.happened(n, err.(unix.Errno))
 	}
 	return p.happened(n, 0)
+}
+
+// park is wait, asleep as goroutines sleep and not as a system call. A thread in a long
+// system call keeps the runtime's monitor awake for 10 ms, 50 µs a time (sysmon in
+// runtime/proc.go), which is most of what a router takes that has nothing to do. Being
+// woken takes a little longer.
+func (p *poller) park() ([]unix.EpollEvent, error) {
+	if p.raw == nil {
+		return p.wait()
+	}
+	if err := p.raw.Read(p.arrived); err != nil {
+		return nil, fmt.Errorf("wait for events: %w", err)
+	}
+	return p.events[:p.came], p.fault
 }
 
 func (p *poller) happened(n int, errno unix.Errno) ([]unix.EpollEvent, error) {
@@ -127,6 +175,9 @@ func (p *poller) close() {
 
 // free closes the descriptors, behind close.
 func (p *poller) free() {
+	if p.parking != nil {
+		_ = p.parking.Close()
+	}
 	_ = unix.Close(p.wake)
 	_ = unix.Close(p.epoll)
 }

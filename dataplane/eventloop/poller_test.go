@@ -46,3 +46,30 @@ func TestTasksRunOnceAndInOrder(t *testing.T) {
 		t.Errorf("let in %v, ran %v", let, ran)
 	}
 }
+
+// TestIdleLoopIsWoken: a loop that has had nothing but tasks for a while sleeps in another
+// way. Tasks and connections wake it from that as well, in any order, and it can be
+// stopped.
+func TestIdleLoopIsWoken(t *testing.T) {
+	l, u := startLoop(t), newUser()
+	if l.poller.raw == nil {
+		t.Fatal("the runtime does not watch the epoll instance")
+	}
+	peer := l.pair(t, u)
+	for range 200 {
+		for range quietAfter + 1 {
+			l.on(t, func() {})
+		}
+		l.on(t, func() {
+			if l.quiet < quietAfter {
+				t.Errorf("%d sleeps for nothing but tasks are no idleness", l.quiet)
+			}
+		})
+		if _, err := peer.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		u.want(t, "x")
+	}
+	_ = peer.Close()
+	_ = u.end(t)
+}
