@@ -327,11 +327,12 @@ func (n *polled) pollModels(ctx context.Context) {
 }
 
 func (n *polled) pollHealth(ctx context.Context) {
+	s := newScraper(n.poller.prober, n.target.URL)
 	for pause(ctx, -1, n.health.now) {
 		n.health.begin()
 		n.deliver(ctx, n.event(HealthEvent, func() (e Event) {
 			timeout := cmp.Or(time.Duration(n.healthFor.Load()), n.target.HealthTimeout)
-			e.Err = n.poller.prober.Health(ctx, n.target.URL, n.target.HealthPath, timeout)
+			e.Err = s.health(ctx, n.target.HealthPath, timeout)
 			return e
 		}))
 		n.health.end()

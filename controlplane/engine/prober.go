@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,8 @@ type Prober struct {
 func (p *Prober) direct() bool { return p.own != nil && p.HTTP.Transport == p.own }
 
 const (
+	defaultHealthPath = "/health"
+
 	userAgent   = "warmpath"
 	acceptTypes = "text/plain;version=0.0.4, application/json;q=0.9, */*;q=0.1"
 )
@@ -99,10 +102,7 @@ func (p *Prober) Health(ctx context.Context, base, path string, timeout time.Dur
 	if timeout == 0 {
 		timeout = p.HealthTimeout
 	}
-	if path == "" {
-		path = "/health"
-	}
-	err := p.get(ctx, base+path, timeout, func(*http.Response) error { return nil })
+	err := p.get(ctx, base+cmp.Or(path, defaultHealthPath), timeout, func(*http.Response) error { return nil })
 	if err != nil {
 		return fmt.Errorf("ask health: %w", err)
 	}
@@ -150,12 +150,8 @@ func (p *Prober) Metrics(ctx context.Context, engineName, base string) (Sample, 
 		sample.AtNs = time.Now().UnixNano()
 		return nil
 	})
-	var status *StatusError
-	if errors.As(err, &status) && status.Status == http.StatusNotFound {
-		err = fmt.Errorf("%w (%w)", err, ErrNoMetrics)
-	}
 	if err != nil {
-		return Sample{}, fmt.Errorf("ask metrics: %w", err)
+		return Sample{}, fmt.Errorf("ask metrics: %w", orNone(err))
 	}
 	return sample, nil
 }

@@ -119,6 +119,9 @@ func TestProberErrors(t *testing.T) {
 	closed := "http://" + listener.Addr().String()
 	listener.Close()
 	refused := p.Health(ctx, closed, "", 0)
+	own := func(base, path string, timeout time.Duration) error {
+		return newScraper(p, base).health(ctx, path, timeout)
+	}
 	for _, c := range []struct {
 		err   error
 		words []string
@@ -129,6 +132,11 @@ func TestProberErrors(t *testing.T) {
 		{moved, []string{"ask health", base + "/moved", "302"}},
 		{slow, []string{"ask health", base + "/slow", "deadline"}},
 		{refused, []string{"ask health", closed + "/health", "refused"}},
+		{own(base, "", 0), []string{"ask health", base + "/health", "503 Service Unavailable", "engine core is dead"}},
+		{own(base, "/moved", 0), []string{"ask health", base + "/moved", "302"}},
+		{own(base, "/none", 0), []string{"ask health", base + "/none", "404"}},
+		{own(base, "/slow", 50*time.Millisecond), []string{"ask health", base + "/slow", "timeout"}},
+		{own(closed, "", 0), []string{"ask health", closed + "/health", "refused"}},
 	} {
 		for _, word := range c.words {
 			if c.err == nil || !strings.Contains(c.err.Error(), word) {
@@ -136,6 +144,13 @@ func TestProberErrors(t *testing.T) {
 			}
 		}
 	}
+	if err := own(base, "/none", 0); errors.Is(err, ErrNoMetrics) {
+		t.Errorf("a health route that is not there tells of metrics: %v", err)
+	}
+	if err := own(other, "/stolen", 0); err != nil {
+		t.Errorf("a node that is well: %v", err)
+	}
+	hits.Store(0)
 	if n := len(dead.Error()); n > 2*maxErrorBytes+200 {
 		t.Errorf("an error of %d bytes", n)
 	}

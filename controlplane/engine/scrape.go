@@ -89,6 +89,22 @@ func (s *scraper) metrics(ctx context.Context, engineName string) (Sample, error
 	return sample, err
 }
 
+// health is Prober.Health, on a connection of its own: that the engine accepts one is
+// part of what is asked.
+func (s *scraper) health(ctx context.Context, path string, timeout time.Duration) error {
+	if s.address == "" {
+		return s.prober.Health(ctx, s.base, path, timeout)
+	}
+	s.aim(cmp.Or(path, defaultHealthPath))
+	p, _, err := s.get(ctx, cmp.Or(timeout, s.prober.HealthTimeout))
+	s.close()
+	if err != nil {
+		return fmt.Errorf("ask health: %q: %w", s.base+s.path, err)
+	}
+	p.release()
+	return nil
+}
+
 // aimNarrow makes the request for a narrow text and returns its table, nil if the
 // whole one is to be asked for.
 func (s *scraper) aimNarrow(engineName string) *dialect {
@@ -111,7 +127,7 @@ func (s *scraper) aimWhole(engineName string) {
 
 // ask asks for what request names, and says how long that was.
 func (s *scraper) ask(ctx context.Context, engineName string) (sample Sample, size int, err error) {
-	p, text, err := s.get(ctx)
+	p, text, err := s.get(ctx, s.prober.MetricsTimeout)
 	if err == nil {
 		size = len(text)
 		sample, err = decodeText(engineName, text)
@@ -119,7 +135,7 @@ func (s *scraper) ask(ctx context.Context, engineName string) (sample Sample, si
 		p.release()
 	}
 	if err != nil {
-		return Sample{}, 0, fmt.Errorf("ask metrics: %q: %w", s.base+s.path, err)
+		return Sample{}, 0, fmt.Errorf("ask metrics: %q: %w", s.base+s.path, orNone(err))
 	}
 	return sample, size, nil
 }
@@ -134,12 +150,12 @@ func (s *scraper) aim(path string) {
 
 // get returns the text of a good answer, and the page that it is a part of. Engines
 // close connections when they like: what met the end of an idle one is asked again.
-func (s *scraper) get(ctx context.Context) (*page, []byte, error) {
+func (s *scraper) get(ctx context.Context, timeout time.Duration) (*page, []byte, error) {
 	if s.conn != nil && time.Since(s.usedAt) > idleTimeout {
 		s.close()
 	}
 	kept := s.conn != nil
-	deadline := time.Now().Add(s.prober.MetricsTimeout)
+	deadline := time.Now().Add(timeout)
 	p, text, status, err := s.exchange(ctx, deadline)
 	if kept && p == nil && err != nil && ctx.Err() == nil && time.Now().Before(deadline) {
 		s.close()
@@ -165,9 +181,14 @@ func (s *scraper) refusal(status int, text []byte) error {
 	if status/100 == 2 {
 		return nil
 	}
-	err := error(&StatusError{URL: s.base + s.path, Status: status, Body: strings.TrimSpace(string(text[:min(len(text), maxErrorBytes)]))})
-	if status == http.StatusNotFound {
-		err = fmt.Errorf("%w (%w)", err, ErrNoMetrics)
+	return &StatusError{URL: s.base + s.path, Status: status, Body: strings.TrimSpace(string(text[:min(len(text), maxErrorBytes)]))}
+}
+
+// orNone says of a text that is not there that there is none.
+func orNone(err error) error {
+	var status *StatusError
+	if errors.As(err, &status) && status.Status == http.StatusNotFound {
+		return fmt.Errorf("%w (%w)", err, ErrNoMetrics)
 	}
 	return err
 }

@@ -250,7 +250,7 @@ func (k *spoke) answered(now time.Time, err error) error {
 	if !keep {
 		k.drop()
 	}
-	k.done(sample, size, err)
+	k.done(sample, size, orNone(err))
 	return nil
 }
 
