@@ -24,8 +24,8 @@ type scalerAlone struct {
 	routers []*scaled // their engines are the same
 }
 
-// serveAlone starts two routers without nodes, and a scaler beside them, and waits
-// until it has made one. more are further keys of the scaler.
+// serveAlone starts two routers without nodes, and a scaler beside them. more are further
+// keys of the scaler.
 func serveAlone(t *testing.T, more string) *scalerAlone {
 	t.Helper()
 	s := &scalerAlone{}
@@ -45,7 +45,6 @@ func serveAlone(t *testing.T, more string) *scalerAlone {
 	}
 	s.config = configure(t, settings, text)
 	s.launch(t)
-	s.size(t, 1, cycleLimit)
 	return s
 }
 
@@ -99,6 +98,7 @@ func (s *scalerAlone) size(t *testing.T, n int, limit time.Duration) {
 // node, and no request fails.
 func TestScaleAlone(t *testing.T) {
 	s := serveAlone(t, "")
+	s.size(t, 1, cycleLimit)
 	began := time.Now()
 	var few, many []*askers
 	for i, r := range s.routers {
