@@ -24,8 +24,9 @@ type scalerAlone struct {
 	routers []*scaled // their engines are the same
 }
 
-// serveAlone starts two routers without nodes, and a scaler beside them. more are further
-// keys of the scaler.
+// serveAlone starts two routers without nodes, and a scaler beside them that has heard of
+// both: from then on they hold requests for which there is no node. more are further keys
+// of the scaler.
 func serveAlone(t *testing.T, more string) *scalerAlone {
 	t.Helper()
 	s := &scalerAlone{}
@@ -45,6 +46,10 @@ func serveAlone(t *testing.T, more string) *scalerAlone {
 	}
 	s.config = configure(t, settings, text)
 	s.launch(t)
+	eventually(t, startWithin, "the scaler has decided something", func() bool {
+		last := s.view(t).Last
+		return last != nil && last.Action != "frozen"
+	})
 	return s
 }
 
