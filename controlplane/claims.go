@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"warmpath/controlplane/state"
@@ -124,14 +123,4 @@ func (c *ControlPlane) expect() {
 		}
 	}
 	c.Send(e)
-}
-
-// SetFormer says which process this one took over from, until it has ended; 0 = none,
-// or it has.
-func (c *ControlPlane) SetFormer(pid int) { c.former.Store(int64(pid)) }
-
-// formerRuns reports whether the process that was taken over from has not ended.
-func (c *ControlPlane) formerRuns() bool {
-	pid := c.former.Load()
-	return pid != 0 && !errors.Is(syscall.Kill(int(pid), 0), syscall.ESRCH)
 }

@@ -70,7 +70,7 @@ type ControlPlane struct {
 	owned   *discover.Owned
 	scaling *scaling // nil if there is no scaler
 	claims  claims
-	former  atomic.Int64 // pid of the process that was taken over from, until it has ended
+	formers formers
 	sources sources
 	poller  *engine.Poller
 	indexer *indexer.Indexer
@@ -186,6 +186,7 @@ func (c *ControlPlane) Stop() {
 	if c.scaling != nil {
 		c.scaling.close() // last: what was under way has ended
 	}
+	c.formers.forget()
 }
 
 func (c *ControlPlane) stopReports() {

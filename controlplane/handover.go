@@ -37,7 +37,7 @@ func (c *ControlPlane) Giver() takeover.Giver { return &giver{c: c} }
 func (g *giver) Begin() takeover.Offer {
 	g.journal, g.held = newJournal(g.c.sinceStart), map[string]*report.Held{}
 	g.tap(g.journal)
-	offer := takeover.Offer{Seed: g.c.opt.Config.Seed}
+	offer := takeover.Offer{Seed: g.c.opt.Config.Seed, Formers: g.c.formers.running()}
 	s, snap := g.c.State(), g.c.opt.Fleet.Load()
 	for _, n := range s.Nodes {
 		if !n.Removing {

@@ -15,7 +15,7 @@ import (
 // event loop once.
 func (c *ControlPlane) Reading(model string) scaler.Reading {
 	s := c.State()
-	r := scaler.Reading{NowNs: c.NowNs(), Nodes: []scaler.Node{}, Former: c.formerRuns()}
+	r := scaler.Reading{NowNs: c.NowNs(), Nodes: []scaler.Node{}, Former: len(c.formers.running()) > 0}
 	silent, asked := 0, 0
 	for _, n := range s.Nodes {
 		if !inPool(n, model) {
@@ -34,7 +34,7 @@ func (c *ControlPlane) Reading(model string) scaler.Reading {
 		r.Missing = "the router does not serve yet"
 		return r
 	case r.Former:
-		r.Missing = "the process that the router took over from has not finished what it has"
+		r.Missing = "a process that the router took over from has not finished what it has"
 	case silent*2 > asked:
 		r.Missing = fmt.Sprintf("the engines of %d of %d nodes have not said how they are for %v", silent, asked, time.Duration(s.Settings.StaleNs))
 	}

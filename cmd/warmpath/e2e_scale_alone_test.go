@@ -238,3 +238,36 @@ func TestScaleSeesFormer(t *testing.T) {
 	eventually(t, startWithin, "the former process is gone", func() bool { return !reading(next).Former })
 	next.settled(t)
 }
+
+// TestScaleSeesFormerOfFormer: two restarts follow each other while the first process has
+// a stream. The last one goes on saying so when the one between has ended.
+func TestScaleSeesFormerOfFormer(t *testing.T) {
+	t.Parallel()
+	sim := startEngines(t, 1, "--decode-base-ms", "30")
+	first := launchRouter(t, configure(t, hotSettings(t), nodeList(sim.urls...))).allReady(t)
+	began, ended := make(chan struct{}), make(chan *reply)
+	go func() {
+		ended <- first.send(t.Context(), chatPath, "long", chatBody("a long answer", `,"max_tokens":400`+streaming), sync.OnceFunc(func() { close(began) }))
+	}()
+	<-began
+	second := first.again(t)
+	third := second.again(t)
+	second.wait(t, startWithin)
+	former := func() bool {
+		var v scaler.Reading
+		getJSON(t, "http://"+third.admin+"/api/scaler/reading", &v)
+		return v.Former
+	}
+	if !former() {
+		t.Error("the stream of the first process is not seen any more")
+	}
+	if !first.running() {
+		t.Error("the first process has ended: this proves nothing")
+	}
+	if a := <-ended; a.err != nil || a.status != http.StatusOK {
+		t.Errorf("the stream: %d, %v", a.status, a.err)
+	}
+	first.wait(t, startWithin)
+	eventually(t, startWithin, "the first process is gone", func() bool { return !former() })
+	third.settled(t)
+}

@@ -74,6 +74,8 @@ func (s *succession) connect(ctx context.Context, c *config.Config) (*takeover.H
 // takeOver takes over what the running router knows, and then its place.
 func (s *succession) takeOver(ctx context.Context, heir *takeover.Heir, began time.Time) error {
 	s.log.Info("taking over", "pid", heir.PID, "its_version", heir.Program, "listeners", heir.HandedOver, "nodes", len(heir.Offer.Nodes))
+	// At once: the later, the likelier is it that a pid names somebody else by then.
+	s.router.control.SetFormers(append(heir.Offer.Formers, heir.PID))
 	got, err := s.router.control.Inherit(ctx, heir)
 	if err != nil {
 		if err = heir.Failed("take over what the running router knows", err); !errors.Is(err, takeover.ErrDied) {
@@ -85,7 +87,6 @@ func (s *succession) takeOver(ctx context.Context, heir *takeover.Heir, began ti
 	if unasked := heir.Sockets.CloseUnasked(); len(unasked) > 0 {
 		s.log.Info("sockets of the former process are not configured any more", "closed", unasked)
 	}
-	s.router.control.SetFormer(heir.PID)
 	if err := s.router.serve(time.Since(began).Seconds(), heir.PID); err != nil {
 		return err
 	}
@@ -102,14 +103,13 @@ func (s *succession) takeOver(ctx context.Context, heir *takeover.Heir, began ti
 	return nil
 }
 
-// follow takes what the former process tells while it drains.
+// follow takes what the former process tells while it drains. That its word ends does
+// not say that it has: it may hang up with requests under way.
 func (s *succession) follow(heir *takeover.Heir) {
 	defer heir.Close()
 	if err := heir.Follow(s.router.control.TakeNote); err != nil {
 		s.log.Warn("what the former process still sends to nodes is not heard any more", "pid", heir.PID, "err", err)
-		return
 	}
-	s.router.control.SetFormer(0)
 }
 
 // listen opens the socket for successors, nil if that cannot be done: it costs

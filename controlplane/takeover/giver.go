@@ -224,7 +224,7 @@ func (s *Server) give(c *conn) (ranks int, err error) {
 
 func (s *Server) offer(c *conn, offer *Offer) error {
 	sockets := s.sockets.all()
-	if err := c.sendValue(Welcome, welcome{Version, s.program, os.Getpid(), offer.Seed, len(sockets), len(offer.Nodes)}); err != nil {
+	if err := c.sendValue(Welcome, welcome{Version, s.program, os.Getpid(), offer.Seed, len(sockets), len(offer.Nodes), offer.Formers}); err != nil {
 		return err
 	}
 	for _, l := range sockets {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -21,6 +22,7 @@ const (
 
 	maxSockets = 4096
 	maxNodes   = 4096
+	maxFormers = 1024
 )
 
 // ErrDied says that the running router ended before it had handed over: whoever
@@ -134,8 +136,10 @@ func (h *Heir) greet(own hello) error {
 		return fmt.Errorf("it speaks version %d of the protocol, this one version %d; end it (SIGTERM), then start the new one", w.Version, Version)
 	case w.Sockets < 0 || w.Sockets > maxSockets || w.Nodes < 0 || w.Nodes > maxNodes:
 		return fmt.Errorf("it announces %d sockets and %d nodes", w.Sockets, w.Nodes)
+	case len(w.Formers) > maxFormers || slices.ContainsFunc(w.Formers, func(pid int) bool { return pid <= 0 }):
+		return fmt.Errorf("it names %d processes before it, of which some cannot be", len(w.Formers))
 	}
-	h.PID, h.Program, h.HandedOver, h.Offer.Seed = w.PID, w.Program, w.Sockets, w.Seed
+	h.PID, h.Program, h.HandedOver, h.Offer.Seed, h.Offer.Formers = w.PID, w.Program, w.Sockets, w.Seed, w.Formers
 	if fd, err := unix.PidfdOpen(w.PID, 0); err == nil {
 		h.pidfd = fd
 	}

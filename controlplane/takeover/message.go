@@ -29,6 +29,8 @@ type welcome struct {
 	Seed    string `json:"seed"`
 	Sockets int    `json:"sockets"` // that follow
 	Nodes   int    `json:"nodes"`   // that follow
+	// Formers came later: an earlier program names none.
+	Formers []int `json:"formers,omitempty"`
 }
 
 type refusal struct {
@@ -79,6 +81,9 @@ type Speed struct {
 type Offer struct {
 	Seed  string
 	Nodes []Node
+	// Formers are the processes that the running router, or one before it, took over
+	// from and that have not ended: they may have requests under way.
+	Formers []int
 }
 
 // Fetch asks for what is known of one rank.

@@ -69,7 +69,7 @@ func (f *fakeRouter) said() []string {
 
 func (f *fakeRouter) Begin() Offer {
 	f.called("begin")
-	return Offer{Seed: "the seed", Nodes: []Node{{Spec: state.Spec{Name: "a", URL: "http://10.0.0.1:8000"}, Ready: true, Model: "m", UnitTokens: 16}, {Spec: state.Spec{Name: "b"}}}}
+	return Offer{Seed: "the seed", Formers: []int{7, 8}, Nodes: []Node{{Spec: state.Spec{Name: "a", URL: "http://10.0.0.1:8000"}, Ready: true, Model: "m", UnitTokens: 16}, {Spec: state.Spec{Name: "b"}}}}
 }
 
 func (f *fakeRouter) Export(ctx context.Context, x Fetch, emit func(Kind, []byte) error) (Rank, error) {
@@ -204,7 +204,7 @@ func TestTakeover(t *testing.T) {
 	}()
 	for _, name := range []string{"new", "newer"} {
 		h := connectTo(t, path)
-		if h.PID != os.Getpid() || h.Program != "test "+old.name || h.HandedOver != 2 || h.Offer.Seed != "the seed" || len(h.Offer.Nodes) != 2 || h.Offer.Nodes[0].Spec.Name != "a" {
+		if h.PID != os.Getpid() || h.Program != "test "+old.name || h.HandedOver != 2 || h.Offer.Seed != "the seed" || len(h.Offer.Nodes) != 2 || !slices.Equal(h.Offer.Formers, []int{7, 8}) || h.Offer.Nodes[0].Spec.Name != "a" {
 			t.Errorf("%+v", h)
 		}
 		next := &fakeRouter{name: name, sockets: h.Sockets}
@@ -452,7 +452,9 @@ func fakeOld(t *testing.T, frames func(c *conn)) (path string) {
 // TestHeirRefuses: what comes is not what it should be, and the old process
 // lives.
 func TestHeirRefuses(t *testing.T) {
-	welcomed := func(sockets, nodes int) welcome { return welcome{Version, "test", os.Getpid(), "", sockets, nodes} }
+	welcomed := func(sockets, nodes int) welcome {
+		return welcome{Version, "test", os.Getpid(), "", sockets, nodes, nil}
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -466,6 +468,9 @@ func TestHeirRefuses(t *testing.T) {
 		"no known kind":               func(c *conn) { _ = c.send(Yours, nil) },
 		"announces -1 sockets":        func(c *conn) { _ = c.sendValue(Welcome, welcomed(-1, 0)) },
 		"announces 0 sockets":         func(c *conn) { _ = c.sendValue(Welcome, welcomed(0, 1<<20)) },
+		"names 2 processes before it": func(c *conn) {
+			_ = c.sendValue(Welcome, welcome{Version, "test", os.Getpid(), "", 0, 0, []int{7, 0}})
+		},
 		"no descriptor came": func(c *conn) {
 			_ = c.sendValue(Welcome, welcomed(1, 0))
 			_ = c.sendValue(SocketPassed, name)
