@@ -36,6 +36,9 @@ func Open(o Options) (c *Client, namespace string, err error) {
 		}
 		return nil, "", fmt.Errorf("read kubeconfig %q: %w", o.Kubeconfig, err)
 	}
+	if _, _, err := rest.DefaultServerUrlFor(config); err != nil { // its words would show a password
+		return nil, "", fmt.Errorf("read kubeconfig %q: the server in it is neither a URL nor host:port", o.Kubeconfig)
+	}
 	config.QPS, config.Burst = float32(o.CallsPerSecond), o.CallsAtOnce
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	config.UserAgent = o.Agent

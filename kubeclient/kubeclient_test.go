@@ -325,3 +325,24 @@ func TestOpen(t *testing.T) {
 		}
 	}
 }
+
+// TestServersPassword: a user and a query in the server's URL are in no error.
+func TestServersPassword(t *testing.T) {
+	for server, want := range map[string]string{
+		"https://user:hunter2@127.0.0.1:1/?key=hunter2": "connect: ",
+		"http://user:hunter2@127.0.0.1:port/":           "neither a URL nor host:port",
+	} {
+		file := filepath.Join(t.TempDir(), "kubeconfig")
+		text := `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: "` + server + `"}}]}`
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, _, err := Open(Options{Kubeconfig: file, Namespace: namespace})
+		if err == nil {
+			_, err = c.Pods(namespace).Get(t.Context(), "x")
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%v, want %q and no password", err, want)
+		}
+	}
+}

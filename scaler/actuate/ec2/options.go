@@ -98,7 +98,7 @@ func (o *Options) check() error {
 		return fmt.Errorf("fleet: %w", err)
 	}
 	if err := checkEndpoint(o.Endpoint); err != nil {
-		return fmt.Errorf("endpoint %q: %w", o.Endpoint, err)
+		return fmt.Errorf("endpoint %q: %w", actuate.Place(o.Endpoint), err)
 	}
 	for _, check := range []func() error{o.checkCredentials, o.checkLaunch, o.checkPrice, o.checkUserData, o.checkTags} {
 		if err := check(); err != nil {
@@ -117,9 +117,9 @@ func checkEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil:
-		return err
+		return actuate.Discreet(err)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.User != nil:
-		return errors.New("use https://host, or \"\", which is AWS")
+		return errors.New("use https://host without a user or a query, or \"\", which is AWS")
 	}
 	return nil
 }

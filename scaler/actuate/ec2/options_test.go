@@ -34,6 +34,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"no region", func(o *Options) { o.Region = "" }, []string{"region", `""`, "eu-south-1"}},
 		{"a wrong region", func(o *Options) { o.Region = "eu-south-1.evil.org/" }, []string{"region", "evil", "eu-south-1"}},
 		{"endpoint", func(o *Options) { o.Endpoint = "localhost:5000" }, []string{"endpoint", "localhost:5000", "https://host"}},
+		{"endpoint with secrets", func(o *Options) { o.Endpoint = "https://user:hunter2@h/?key=hunter2" }, []string{`endpoint "https://h/": use`}},
 		{"no fleet", func(o *Options) { o.Fleet = "" }, []string{"fleet", "empty"}},
 		{"a wrong fleet", func(o *Options) { o.Fleet = "Blue*" }, []string{"fleet", "Blue*", "small letters"}},
 		{"half a key", func(o *Options) { o.AccessKey = "k" }, []string{"access key", "secret key", "give both"}},

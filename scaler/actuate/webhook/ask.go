@@ -90,7 +90,8 @@ func (w *Webhook) send(ctx context.Context, r *message.Request) (*http.Response,
 	if r.Action == message.Create {
 		req.Header.Set(headerIdempotency, r.Key)
 	}
-	return w.client.Do(req)
+	resp, err := w.client.Do(req)
+	return resp, actuate.Discreet(err) // the URL may have a key in it, and this is logged
 }
 
 // refuse turns an answer that is no success into what it means.
@@ -120,7 +121,7 @@ func refuse(r *message.Request, resp *http.Response) error {
 	case code == http.StatusPaymentRequired || code == http.StatusTooManyRequests:
 		return actuate.Refused(actuate.Quota, err)
 	case code < 400:
-		return actuate.Refused(actuate.Settings, fmt.Errorf("%w; it sends us to %q: write that into the configuration, if it is right", err, message.Cut(resp.Header.Get("Location"), message.MaxURLBytes)))
+		return actuate.Refused(actuate.Settings, fmt.Errorf("%w; it sends us to %q: write that into the configuration, if it is right", err, message.Cut(actuate.Place(resp.Header.Get("Location")), message.MaxURLBytes)))
 	}
 	return actuate.Refused(actuate.Settings, err)
 }

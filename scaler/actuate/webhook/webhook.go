@@ -48,11 +48,11 @@ func (o *Options) check() error {
 	}
 	o.Secret, o.Settings = slices.Clone(o.Secret), maps.Clone(o.Settings)
 	if err := checkURL(o.URL); err != nil {
-		return fmt.Errorf("url %q: %w", o.URL, err)
+		return fmt.Errorf("url %q: %w", actuate.Place(o.URL), err)
 	}
 	if o.CallbackURL != "" {
 		if err := checkURL(o.CallbackURL); err != nil {
-			return fmt.Errorf("callback url %q: %w", o.CallbackURL, err)
+			return fmt.Errorf("callback url %q: %w", actuate.Place(o.CallbackURL), err)
 		}
 	}
 	switch {
@@ -70,7 +70,7 @@ func (o *Options) check() error {
 func checkURL(s string) error {
 	u, err := url.Parse(s)
 	if err != nil {
-		return err
+		return actuate.Discreet(err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return errors.New("use https://host/path")
@@ -168,7 +168,7 @@ func (w *Webhook) List(ctx context.Context) ([]actuate.Instance, error) {
 	defer w.mu.Unlock()
 	if none {
 		w.noList.Do(func() {
-			w.o.Log.Warn("the server lists no nodes: those that it made before this process was started are not known", "url", w.o.URL, "err", err)
+			w.o.Log.Warn("the server lists no nodes: those that it made before this process was started are not known", "url", actuate.Place(w.o.URL), "err", err)
 		})
 		return w.book.all(), nil
 	}

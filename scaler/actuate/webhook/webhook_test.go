@@ -197,6 +197,50 @@ func TestWhatNobodyKnows(t *testing.T) {
 	}
 }
 
+// What an operator puts into the URL for the server alone is in no error and in no log.
+func TestURLIsKept(t *testing.T) {
+	s := newServer(t)
+	var log strings.Builder
+	o := s.options("f1")
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	o.URL = strings.Replace(s.url, "http://", "http://user:hunter2@", 1) + "/nodes?api_key=hunter2"
+	check := func(what string, err error, words string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v, want %q and no secret", what, err, words)
+		}
+	}
+	w := open(t, o)
+	s.answers(func(out http.ResponseWriter, r *http.Request, a asked) bool {
+		out.Header().Set("Location", "/nodes/?"+r.URL.RawQuery)
+		return saying(http.StatusPermanentRedirect, "")(out, r, a)
+	})
+	_, err := w.List(t.Context())
+	check("sent elsewhere", err, `sends us to "/nodes/"`)
+	s.answers(saying(http.StatusNotImplemented, ""))
+	list(t, w)
+	if !strings.Contains(log.String(), "lists no nodes") || strings.Contains(log.String(), "hunter2") {
+		t.Errorf("log: %s", log.String())
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	place := "http://" + l.Addr().String() + "/nodes"
+	o.URL = strings.Replace(place, "http://", "http://user:hunter2@", 1) + "?api_key=hunter2"
+	_, err = open(t, o).List(t.Context())
+	check("nobody there", err, fmt.Sprintf("Post %q: dial tcp", place))
+	for _, wrong := range []string{"ftp://user:hunter2@h/nodes?api_key=hunter2", "https://h/%zz?api_key=hunter2"} {
+		o.URL, o.CallbackURL = wrong, ""
+		_, err = New(o)
+		check("a wrong URL", err, "url ")
+		o.URL, o.CallbackURL = s.url, wrong
+		_, err = New(o)
+		check("a wrong callback URL", err, "callback url ")
+	}
+}
+
 func TestOptionsThatAreWrong(t *testing.T) {
 	good := Options{URL: "https://h/x", Secret: secret, Fleet: "f1"}
 	for _, c := range []struct {
