@@ -108,12 +108,19 @@ func make1(s *config.Scaler, o *config.Offer, opt Options) (actuate.Actuator, er
 		return command.New(command.Options{Create: c.Create, Delete: c.Delete, List: c.List, Fleet: fleet, Timeout: c.Timeout, Environ: opt.Environ, Settings: settingsOf(o)})
 	case "webhook":
 		w := &o.Webhook
-		secret, err := os.ReadFile(w.SecretFile)
+		read := func() ([]byte, error) {
+			secret, err := os.ReadFile(w.SecretFile)
+			if err != nil {
+				return nil, fmt.Errorf("read webhook.secret_file: %w", err)
+			}
+			return bytes.TrimSpace(secret), nil
+		}
+		secret, err := read()
 		if err != nil {
-			return nil, fmt.Errorf("read webhook.secret_file: %w", err)
+			return nil, err
 		}
 		return webhook.New(webhook.Options{
-			URL: w.URL, Secret: bytes.TrimSpace(secret), CallbackURL: w.CallbackURL, Fleet: fleet, Timeout: w.Timeout, Settings: settingsOf(o), Log: opt.Log,
+			URL: w.URL, Secret: secret, Reread: read, CallbackURL: w.CallbackURL, Fleet: fleet, Timeout: w.Timeout, Settings: settingsOf(o), Log: opt.Log,
 		})
 	case "kubernetes":
 		k := &o.Kubernetes

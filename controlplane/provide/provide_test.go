@@ -2,7 +2,11 @@ package provide_test
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -88,6 +92,75 @@ func TestLateOffers(t *testing.T) {
 	}
 	if _, err := a.ByOffer["both"].List(t.Context()); err == nil || strings.Contains(err.Error(), "another") {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// A secret that was wrong and was corrected in its file is used at once, both ways, and
+// what is known of the nodes stays.
+func TestSecretIsCorrected(t *testing.T) {
+	const right, wrong = "the right secret of both", "another one, of a mistake"
+	signed := func(h http.Header, secret string, body []byte) bool {
+		mac := hmac.New(sha256.New, []byte(secret))
+		_, _ = fmt.Fprintf(mac, "%s.%s", h.Get("X-Warmpath-Timestamp"), body)
+		return h.Get("X-Warmpath-Signature") == "sha256="+hex.EncodeToString(mac.Sum(nil))
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch {
+		case !signed(r.Header, right, body):
+			w.WriteHeader(http.StatusUnauthorized)
+		case bytes.Contains(body, []byte(`"create"`)):
+			_, _ = fmt.Fprint(w, `{"nodes":[{"key":"a","id":"i-a","phase":"pending"}]}`)
+		default: // it has no list: what the actuator has heard is all that is known
+			w.WriteHeader(http.StatusNotImplemented)
+		}
+	}))
+	defer server.Close()
+	secret := write(t, filepath.Join(t.TempDir(), "secret"), right)
+	var log bytes.Buffer
+	a := provide.New(offers(t, fmt.Sprintf(`{name: hook, provider: webhook, webhook: {url: %q, secret_file: %q}}`, server.URL, secret)), provide.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	defer a.Close()
+	one := a.ByOffer["hook"]
+	if _, err := one.Create(t.Context(), actuate.Wanted{Key: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	write(t, secret, wrong)
+	if _, err := one.List(t.Context()); actuate.AsRefusal(err) == nil || actuate.AsRefusal(err).Reason != actuate.Credential {
+		t.Errorf("with a wrong secret: %v", err)
+	}
+	write(t, secret, right+"\n")
+	if nodes, err := one.List(t.Context()); err != nil || len(nodes) != 1 || nodes[0].ID != "i-a" {
+		t.Errorf("corrected: %v, %v", nodes, err)
+	}
+	for _, text := range []string{"", "short"} { // somebody writes it just now
+		write(t, secret, text)
+		for range 2 {
+			if _, err := one.List(t.Context()); err != nil {
+				t.Errorf("half written: %v", err)
+			}
+		}
+	}
+	if n := strings.Count(log.String(), "secret cannot be used"); n != 2 {
+		t.Errorf("the log says it %d times, want once for each cause: %s", n, log.String())
+	}
+	callback := func(secret string) int {
+		body := `{"key":"a","id":"i-a","phase":"running"}`
+		stamp := fmt.Sprint(time.Now().Unix())
+		mac := hmac.New(sha256.New, []byte(secret))
+		_, _ = fmt.Fprintf(mac, "%s.%s", stamp, body)
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+		r.Header.Set("X-Warmpath-Timestamp", stamp)
+		r.Header.Set("X-Warmpath-Signature", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+		answer := httptest.NewRecorder()
+		a.Callback("hook", func() {}).ServeHTTP(answer, r)
+		return answer.Code
+	}
+	write(t, secret, wrong)
+	if code := callback(right); code != http.StatusUnauthorized {
+		t.Errorf("a callback signed with the secret before: %d", code)
+	}
+	if code := callback(wrong); code != http.StatusNoContent {
+		t.Errorf("a callback signed with the secret of now: %d", code)
 	}
 }
 

@@ -38,6 +38,32 @@ func sign(secret []byte, timestamp string, body []byte) []byte {
 	return mac.Sum(nil)
 }
 
+// secretNow is what to sign with. While the secret cannot be read, as while somebody writes
+// it, the last one stays.
+func (w *Webhook) secretNow() []byte {
+	var now []byte
+	var err error
+	if w.o.Reread != nil {
+		if now, err = w.o.Reread(); err == nil {
+			err = checkSecret(now)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	why := ""
+	switch {
+	case err != nil:
+		why = err.Error()
+	case w.o.Reread != nil:
+		w.secret = now
+	}
+	if why != "" && why != w.unread {
+		w.o.Log.Warn("a provider's secret cannot be used; the one before is", "url", actuate.Place(w.o.URL), "err", err)
+	}
+	w.unread = why
+	return w.secret
+}
+
 // ask sends a request and reads its answer.
 func (w *Webhook) ask(ctx context.Context, r *message.Request) ([]message.Node, error) {
 	if w.closed.Load() {
@@ -86,7 +112,7 @@ func (w *Webhook) send(ctx context.Context, r *message.Request) (*http.Response,
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set(headerTimestamp, timestamp)
-	req.Header.Set(headerSignature, signatureScheme+hex.EncodeToString(sign(w.o.Secret, timestamp, body)))
+	req.Header.Set(headerSignature, signatureScheme+hex.EncodeToString(sign(w.secretNow(), timestamp, body)))
 	if r.Action == message.Create {
 		req.Header.Set(headerIdempotency, r.Key)
 	}

@@ -84,7 +84,7 @@ func (w *Webhook) verify(h http.Header, body []byte) (sent int64, err error) {
 	timestamp, signature := h.Get(headerTimestamp), h.Get(headerSignature)
 	given, err := hex.DecodeString(strings.TrimPrefix(signature, signatureScheme))
 	// hmac.Equal takes as long for one that is nearly right as for any other.
-	if err != nil || !strings.HasPrefix(signature, signatureScheme) || !hmac.Equal(given, sign(w.o.Secret, timestamp, body)) {
+	if err != nil || !strings.HasPrefix(signature, signatureScheme) || !hmac.Equal(given, sign(w.secretNow(), timestamp, body)) {
 		return 0, fmt.Errorf("%s is missing or wrong: want %s and the hex HMAC-SHA256 of timestamp, %q and body", headerSignature, signatureScheme, ".")
 	}
 	sent, err = strconv.ParseInt(timestamp, 10, 64)

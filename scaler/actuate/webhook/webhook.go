@@ -24,8 +24,11 @@ const (
 
 // Options name the server.
 type Options struct {
-	URL         string
-	Secret      []byte // signs both ways; at least 16 bytes
+	URL    string
+	Secret []byte // signs both ways; at least 16 bytes
+	// Reread returns the secret as it is now, and is asked each time that one is used;
+	// nil = Secret is it for ever.
+	Reread      func() ([]byte, error)
 	CallbackURL string // where ServeHTTP can be reached by the server; "" = nowhere
 	Fleet       string // marks the nodes; as a key in form
 	// Timeout is how long an answer may take; 0 = 30 s.
@@ -56,15 +59,23 @@ func (o *Options) check() error {
 		}
 	}
 	switch {
-	case len(o.Secret) < leastSecret:
-		return fmt.Errorf("secret has %d bytes: use at least %d, drawn by chance", len(o.Secret), leastSecret)
 	case o.Timeout < 0:
 		return fmt.Errorf("timeout %v: use a time above 0", o.Timeout)
 	}
 	if err := actuate.CheckKey(o.Fleet); err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
+	if err := checkSecret(o.Secret); err != nil {
+		return err
+	}
 	return message.CheckSettings(o.Settings)
+}
+
+func checkSecret(secret []byte) error {
+	if len(secret) < leastSecret {
+		return fmt.Errorf("secret has %d bytes: use at least %d, drawn by chance", len(secret), leastSecret)
+	}
+	return nil
 }
 
 func checkURL(s string) error {
@@ -88,9 +99,11 @@ type Webhook struct {
 	partial atomic.Bool
 	noList  sync.Once
 
-	mu   sync.Mutex
-	book book
-	said string // the callback that was refused last
+	mu     sync.Mutex
+	book   book
+	said   string // the callback that was refused last
+	secret []byte // the last that could be read
+	unread string // why it could not be the last time, "" = it could
 }
 
 var (
@@ -103,7 +116,7 @@ func New(o Options) (*Webhook, error) {
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("webhook for nodes: %w", err)
 	}
-	w := &Webhook{o: o, book: newBook(o.Log)}
+	w := &Webhook{o: o, book: newBook(o.Log), secret: o.Secret}
 	if o.Client != nil {
 		w.client = *o.Client
 	} else {
