@@ -3,6 +3,7 @@ package kubeclient
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -19,7 +20,23 @@ import (
 
 // Client reaches the kinds of objects that are used. Any goroutine may use it.
 type Client struct {
-	groups map[schema.GroupVersion]*rest.RESTClient
+	groups  atomic.Pointer[groups]
+	limiter flowcontrol.RateLimiter // nil = each group has the REST client's own
+	doubted atomic.Bool             // a call failed as one fails by a wrong kubeconfig
+	mu      sync.Mutex              // held while a kubeconfig is read again
+	file    *kubeconfig             // nil = none that could be read again; what is in it is guarded by mu
+}
+
+// groups are the clients of all groups.
+type groups map[schema.GroupVersion]*rest.RESTClient
+
+// group is the client of one group. After a failure that a kubeconfig may be to blame for,
+// that is read again first, if it has changed.
+func (c *Client) group(version schema.GroupVersion) *rest.RESTClient {
+	if c.file != nil && c.doubted.CompareAndSwap(true, false) {
+		c.again()
+	}
+	return (*c.groups.Load())[version]
 }
 
 // codec is how options and objects are written and read.
@@ -45,6 +62,17 @@ var codecOnce = sync.OnceValue(func() codec {
 
 // New makes a client. It contacts nobody.
 func New(config *rest.Config) (*Client, error) {
+	c := &Client{}
+	made, err := c.connect(config)
+	if err != nil {
+		return nil, err
+	}
+	c.groups.Store(&made)
+	return c, nil
+}
+
+// connect makes the clients of all groups.
+func (c *Client) connect(config *rest.Config) (groups, error) {
 	shared := *config
 	if shared.UserAgent == "" {
 		shared.UserAgent = rest.DefaultKubernetesUserAgent()
@@ -55,12 +83,14 @@ func New(config *rest.Config) (*Client, error) {
 		}
 		shared.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(shared.QPS, shared.Burst)
 	}
+	c.limiter = shared.RateLimiter
 	shared.NegotiatedSerializer = codecOnce().objects
 	connections, err := rest.HTTPClientFor(&shared)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{groups: map[schema.GroupVersion]*rest.RESTClient{}}
+	connections = c.noticed(connections)
+	made := groups{}
 	for _, version := range []schema.GroupVersion{
 		appsv1.SchemeGroupVersion, corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, autoscalingv2.SchemeGroupVersion,
 	} {
@@ -69,11 +99,11 @@ func New(config *rest.Config) (*Client, error) {
 		if version.Group == "" {
 			group.APIPath = "/api"
 		}
-		if c.groups[version], err = rest.RESTClientForConfigAndClient(&group, connections); err != nil {
+		if made[version], err = rest.RESTClientForConfigAndClient(&group, connections); err != nil {
 			return nil, err
 		}
 	}
-	return c, nil
+	return made, nil
 }
 
 // Deployments are those of a namespace.

@@ -17,16 +17,35 @@ type Options struct {
 	CallsPerSecond, CallsAtOnce int
 }
 
-// Open makes a client and returns it with its namespace. It contacts nobody.
+// Open makes a client and returns it with its namespace. It contacts nobody. A kubeconfig
+// that was corrected is read again when a call has failed for who calls, or whom; the
+// namespace stays.
 func Open(o Options) (c *Client, namespace string, err error) {
 	if o.Kubeconfig == "" && o.Context != "" {
 		return nil, "", fmt.Errorf("context %q is of a kubeconfig, and none is named: name it, or take the context out", o.Context)
 	}
+	file := remember(o.Kubeconfig, func() (*rest.Config, error) {
+		config, _, err := o.load()
+		return config, err
+	})
+	config, namespace, err := o.load()
+	if err != nil {
+		return nil, "", err
+	}
+	if c, err = New(config); err != nil {
+		return nil, "", fmt.Errorf("make a client from kubeconfig %q: %w", o.Kubeconfig, err)
+	}
+	c.file = file
+	return c, namespace, nil
+}
+
+// load reads how the cluster is reached, and the namespace.
+func (o *Options) load() (config *rest.Config, namespace string, err error) {
 	// Without a file the loader takes what a pod is given.
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig},
 		&clientcmd.ConfigOverrides{CurrentContext: o.Context})
-	config, err := loader.ClientConfig()
+	config, err = loader.ClientConfig()
 	if namespace = o.Namespace; err == nil && namespace == "" {
 		namespace, _, err = loader.Namespace()
 	}
@@ -42,8 +61,5 @@ func Open(o Options) (c *Client, namespace string, err error) {
 	config.QPS, config.Burst = float32(o.CallsPerSecond), o.CallsAtOnce
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	config.UserAgent = o.Agent
-	if c, err = New(config); err != nil {
-		return nil, "", fmt.Errorf("make a client from kubeconfig %q: %w", o.Kubeconfig, err)
-	}
-	return c, namespace, nil
+	return config, namespace, nil
 }

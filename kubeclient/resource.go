@@ -21,8 +21,8 @@ type object interface {
 
 // Resource is the objects O of one kind in one namespace; L is a list of them.
 type Resource[O object, L runtime.Object] struct {
-	client     *rest.RESTClient
-	name       string // in the URL: the plural
+	client     func() *rest.RESTClient // another one once a kubeconfig has changed
+	name       string                  // in the URL: the plural
 	namespace  string
 	makeObject func() O
 	makeList   func() L
@@ -37,7 +37,7 @@ func resource[O, L any, PO interface {
 	runtime.Object
 }](c *Client, version schema.GroupVersion, name, namespace string) Resource[PO, PL] {
 	return Resource[PO, PL]{
-		client: c.groups[version], name: name, namespace: namespace,
+		client: func() *rest.RESTClient { return c.group(version) }, name: name, namespace: namespace,
 		makeObject: func() PO { return new(O) }, makeList: func() PL { return new(L) },
 	}
 }
@@ -59,29 +59,29 @@ func (r Resource[O, L]) object(ctx context.Context, q *rest.Request) (O, error) 
 
 // Get returns one object.
 func (r Resource[O, L]) Get(ctx context.Context, name string) (O, error) {
-	return r.object(ctx, r.at(r.client.Get()).Name(name))
+	return r.object(ctx, r.at(r.client().Get()).Name(name))
 }
 
 // Create makes an object and returns it as the server has it.
 func (r Resource[O, L]) Create(ctx context.Context, o O) (O, error) {
-	return r.object(ctx, r.at(r.client.Post()).Body(o))
+	return r.object(ctx, r.at(r.client().Post()).Body(o))
 }
 
 // Update replaces the object of that name, of that resource version if it has one, and
 // returns it as the server has it.
 func (r Resource[O, L]) Update(ctx context.Context, o O) (O, error) {
-	return r.object(ctx, r.at(r.client.Put()).Name(o.GetName()).Body(o))
+	return r.object(ctx, r.at(r.client().Put()).Name(o.GetName()).Body(o))
 }
 
 // MergePatch changes of an object what a JSON merge patch says, and returns it as the
 // server has it.
 func (r Resource[O, L]) MergePatch(ctx context.Context, name string, patch []byte) (O, error) {
-	return r.object(ctx, r.at(r.client.Patch(types.MergePatchType)).Name(name).Body(patch))
+	return r.object(ctx, r.at(r.client().Patch(types.MergePatchType)).Name(name).Body(patch))
 }
 
 // Delete ends an object, if the options' preconditions hold.
 func (r Resource[O, L]) Delete(ctx context.Context, name string, o metav1.DeleteOptions) error {
-	return r.at(r.client.Delete()).Name(name).Body(&o).Do(ctx).Error()
+	return r.at(r.client().Delete()).Name(name).Body(&o).Do(ctx).Error()
 }
 
 // List returns the objects that the options select.
@@ -105,7 +105,7 @@ func (r Resource[O, L]) selected(o *metav1.ListOptions) *rest.Request {
 	if o.TimeoutSeconds != nil {
 		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
 	}
-	return r.at(r.client.Get()).VersionedParams(o, codecOnce().options).Timeout(timeout)
+	return r.at(r.client().Get()).VersionedParams(o, codecOnce().options).Timeout(timeout)
 }
 
 // Workloads are a resource whose objects have replicas.
@@ -115,7 +115,7 @@ type Workloads[O object, L runtime.Object] struct{ Resource[O, L] }
 // and returns the scale as the server has it.
 func (w Workloads[O, L]) UpdateScale(ctx context.Context, name string, s *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 	to := &autoscalingv1.Scale{}
-	if err := w.at(w.client.Put()).Name(name).SubResource("scale").Body(s).Do(ctx).Into(to); err != nil {
+	if err := w.at(w.client().Put()).Name(name).SubResource("scale").Body(s).Do(ctx).Into(to); err != nil {
 		return nil, err
 	}
 	return to, nil
