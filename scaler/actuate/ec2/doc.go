@@ -63,7 +63,8 @@
 //
 // A launch template alone will do, and so will an image and a type. Credentials are as the
 // SDK finds them: its environment variables, the profile of its shared files, the role of the
-// host. With endpoint, another server that speaks EC2's language is asked.
+// host. The files are read once, and again after EC2 has refused what was in them. With
+// endpoint, another server that speaks EC2's language is asked.
 //
 // # What it needs
 //

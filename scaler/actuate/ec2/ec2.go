@@ -32,7 +32,8 @@ const (
 type Actuator struct {
 	o      Options
 	client *sdk.Client
-	page   int32 // instances in one page of a list
+	signs  *credentials // of the client
+	page   int32        // instances in one page of a list
 
 	mu     sync.Mutex
 	recent recent          // guarded by mu
@@ -47,15 +48,41 @@ func New(o Options) (*Actuator, error) {
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("actuator ec2: %w", err)
 	}
-	client, err := o.connect()
+	client, signs, err := o.connect()
 	if err != nil {
 		return nil, fmt.Errorf("actuator ec2: %w", err)
 	}
-	return &Actuator{o: o, client: client, page: pageSize, recent: recent{}, making: map[string]bool{}}, nil
+	return &Actuator{o: o, client: client, signs: signs, page: pageSize, recent: recent{}, making: map[string]bool{}}, nil
 }
 
 // connect makes the client. It contacts nobody.
-func (o *Options) connect() (*sdk.Client, error) {
+func (o *Options) connect() (*sdk.Client, *credentials, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), o.Timeout)
+	defer cancel()
+	c, err := o.settings(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	signs := &credentials{found: c.Credentials}
+	if o.AccessKey == "" {
+		signs.again = func(ctx context.Context) (aws.CredentialsProvider, error) {
+			c, err := o.settings(ctx)
+			return c.Credentials, err
+		}
+	}
+	return sdk.NewFromConfig(c, func(to *sdk.Options) {
+		to.Credentials = signs
+		if o.Endpoint != "" {
+			to.BaseEndpoint = &o.Endpoint
+		}
+		if o.Client != nil {
+			to.HTTPClient = o.Client
+		}
+	}), signs, nil
+}
+
+// settings are the SDK's, from its environment variables and shared files.
+func (o *Options) settings(ctx context.Context) (aws.Config, error) {
 	load := []func(*config.LoadOptions) error{
 		config.WithRegion(o.Region),
 		config.WithAppID("warmpath-scaler"),
@@ -73,21 +100,11 @@ func (o *Options) connect() (*sdk.Client, error) {
 	if o.AccessKey != "" {
 		load = append(load, config.WithCredentialsProvider(static.NewStaticCredentialsProvider(o.AccessKey, o.SecretKey, o.Session)))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), o.Timeout)
-	defer cancel()
 	c, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
-		return nil, fmt.Errorf("read the AWS SDK's settings, profile %q: %w", o.Profile, err)
+		return aws.Config{}, fmt.Errorf("read the AWS SDK's settings, profile %q: %w", o.Profile, err)
 	}
-	return sdk.NewFromConfig(c, func(to *sdk.Options) {
-		to.Credentials = credentials{c.Credentials}
-		if o.Endpoint != "" {
-			to.BaseEndpoint = &o.Endpoint
-		}
-		if o.Client != nil {
-			to.HTTPClient = o.Client
-		}
-	}), nil
+	return c, nil
 }
 
 // Close implements actuate.Actuator. There is nothing to close: the nodes stay, and idle
@@ -355,6 +372,7 @@ func call[In, Out any](ctx context.Context, a *Actuator, do func(context.Context
 	within, cancel := context.WithTimeoutCause(ctx, a.o.Timeout, fmt.Errorf("no answer within %v", a.o.Timeout))
 	defer cancel()
 	out, err := do(within, in, with...)
+	a.signs.hear(err)
 	switch {
 	case err == nil:
 		return out, nil

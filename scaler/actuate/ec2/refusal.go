@@ -1,13 +1,10 @@
 package ec2
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/smithy-go"
 
@@ -97,23 +94,6 @@ func (s *said) Error() string { return s.words }
 
 // Unwrap returns the SDK's error.
 func (s *said) Unwrap() error { return s.error }
-
-// noCredentials says that a request was not even signed.
-type noCredentials struct{ error }
-
-func (e *noCredentials) Unwrap() error { return e.error }
-
-// credentials tells the failure to find any from all others: the SDK has no name for it.
-type credentials struct{ aws.CredentialsProvider }
-
-// Retrieve implements aws.CredentialsProvider.
-func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
-	found, err := c.CredentialsProvider.Retrieve(ctx)
-	if err != nil {
-		return found, &noCredentials{fmt.Errorf("no credentials: %w", err)}
-	}
-	return found, nil
-}
 
 // verdict makes a refusal of an error that says that nothing was done.
 func verdict(err error) error {

@@ -44,6 +44,7 @@
 // that it has ended. Of what was heard, at most 10,000 nodes are kept that are there and were
 // asked for, and the last 256 each of those that ended and of those that nobody asked for.
 //
-// It may assume that whoever knows the secret speaks for the server. It follows no redirects,
-// reads no environment, and keeps nothing on disk.
+// It may assume that whoever knows the secret speaks for the server. Where that is in a file,
+// what is there now counts. It follows no redirects, reads no environment, and keeps nothing
+// on disk.
 package webhook
