@@ -33,7 +33,7 @@ const (
 	againMostNs   = int64(60e9)
 	giveUpAfter   = 6  // … and so many are enough
 	absentLists   = 2  // lists in a row that do not name a node: it is gone …
-	absentLive    = 20 // … and so many while routers see it at work: lists err too
+	absentLive    = 20 // … and so many are told of while routers see it at work: lists err too
 	settleNs      = int64(60e9)
 	emptyNs       = int64(1e9) // a draining node is empty for so long before it is ended
 	startUpGain   = 0.3
@@ -99,32 +99,34 @@ type Orphan struct {
 // gone, and what it knows of the offers. It is a deterministic state machine: Step
 // alone changes it, it does no I/O and reads no clock. Not safe for concurrent use.
 type Book struct {
-	set     BookSettings
-	nowNs   int64
-	number  int64 // of the latest key
-	nodes   map[string]*Owned
-	offers  map[string]*offerState
-	tombs   []string // keys of nodes that are gone, the latest last
-	effects []BookEffect
-	publish bool
+	set       BookSettings
+	nowNs     int64
+	watchedNs int64 // when the routers were heard last; 0 = never
+	number    int64 // of the latest key
+	nodes     map[string]*Owned
+	offers    map[string]*offerState
+	tombs     []tomb // nodes that are gone, the latest last
+	effects   []BookEffect
+	publish   bool
 }
 
 // offerState is what the Book knows of one offer.
 type offerState struct {
-	offer    Offer
-	startUp  Gauge
-	until    int64 // withheld until then
-	why      string
-	failures int // in a row
-	listing  bool
-	listNs   int64 // when it was asked last
-	listErr  string
-	soon     bool              // it is to be asked before its time
-	sayNs    int64             // another failure of the list is not said before …
-	sayPause int64             // … as so much lay between the last two
-	orphans  map[string]Orphan // by id
-	strays   map[string]bool   // ids of nodes that are no node's of ours, or one too many, while they are told to end
-	seen     bool              // it was listed once
+	offer               Offer
+	startUp             Gauge
+	until               int64 // withheld until then
+	why                 string
+	failures            int // in a row
+	listing             bool
+	listNs              int64 // when it was asked last
+	listErr             string
+	soon                bool              // it is to be asked before its time
+	sayNs               int64             // another failure of the list is not said before …
+	sayPause            int64             // … as so much lay between the last two
+	strayNs, strayPause int64             // the same of instances that are told to end and are no node of ours
+	orphans             map[string]Orphan // by id
+	strays              map[string]bool   // ids of nodes that are no node's of ours, or one too many, while they are told to end
+	seen                bool              // it was listed once
 }
 
 type (
@@ -247,7 +249,7 @@ func NewBook(set BookSettings, journal []Record) *Book {
 		case r.Key == "":
 		case r.Stage == "":
 			delete(b.nodes, r.Key)
-			b.bury(r.Key)
+			b.bury(r.Key, true) // for all that is known
 		default:
 			doubtful := r.Stage == StageAsked || r.Stage == StageEnding && r.ID == ""
 			b.nodes[r.Key] = &Owned{
@@ -367,7 +369,7 @@ func (b *Book) record(n *Owned) {
 // forget ends what is known of a node that is gone.
 func (b *Book) forget(n *Owned, why string) {
 	delete(b.nodes, n.Key)
-	b.bury(n.Key)
+	b.bury(n.Key, n.URL != "")
 	b.do(Record{Key: n.Key, Number: b.number, Why: why})
 	message := "node is given back"
 	if n.ID == "" {
@@ -377,11 +379,27 @@ func (b *Book) forget(n *Owned, why string) {
 	b.publish = true
 }
 
-func (b *Book) bury(key string) {
+// tomb is a node that is gone.
+type tomb struct {
+	key string
+	met bool // routers may have sent requests to it
+}
+
+// buried is what is remembered of a node that is gone.
+func (b *Book) buried(key string) (t tomb, ok bool) {
+	i := slices.IndexFunc(b.tombs, func(t tomb) bool { return t.key == key })
+	if i < 0 {
+		return tomb{}, false
+	}
+	return b.tombs[i], true
+}
+
+func (b *Book) bury(key string, met bool) {
+	b.tombs = slices.DeleteFunc(b.tombs, func(t tomb) bool { return t.key == key })
 	if len(b.tombs) == mostTombs {
 		b.tombs = slices.Delete(b.tombs, 0, 1)
 	}
-	b.tombs = append(b.tombs, key)
+	b.tombs = append(b.tombs, tomb{key, met})
 }
 
 // nextKey makes a key that was never used.

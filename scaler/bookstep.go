@@ -3,7 +3,6 @@ package scaler
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 
 	"warmpath/scaler/actuate"
@@ -211,7 +210,7 @@ func (b *Book) deleted(e Deleted) {
 	n := b.nodes[e.Key]
 	if n == nil { // not ours, or one too many of a key: the next list will show
 		if o := b.offers[e.Offer]; o != nil {
-			delete(o.strays, e.ID)
+			b.strayed(o, e)
 		}
 		return
 	}
@@ -229,6 +228,17 @@ func (b *Book) deleted(e Deleted) {
 	if o := b.offers[n.Offer]; o != nil {
 		o.soon = true // to see it gone
 	}
+}
+
+// strayed takes what came of telling an instance to end that stands for no node of ours.
+func (b *Book) strayed(o *offerState, e Deleted) {
+	delete(o.strays, e.ID)
+	if e.Err == nil || b.nowNs < o.strayNs {
+		return // it is told again with each list
+	}
+	o.strayPause = min(withheldMost, max(sayAgainNs, 2*o.strayPause))
+	o.strayNs = b.nowNs + o.strayPause
+	b.tell(slog.LevelError, "a node that is not ours to keep was not told to end", slog.String("offer", e.Offer), slog.String("node", e.Key), slog.String("id", e.ID), slog.Any("err", e.Err))
 }
 
 // listed compares what a provider has with what is owned.
@@ -282,10 +292,17 @@ func (b *Book) found(o *offerState, i actuate.Instance, named map[string]actuate
 	}
 	other, twice := named[i.Key]
 	n := b.nodes[i.Key]
+	tomb, buried := b.buried(i.Key)
 	switch {
-	case n == nil && slices.Contains(b.tombs, i.Key):
-		// It was told to end, or given up, and came all the same.
-		if i.Phase != actuate.Ending {
+	case n == nil && buried:
+		// It was told to end, or given up, and came all the same. What routers may have
+		// sent to is drained before.
+		switch {
+		case tomb.met && i.Phase == actuate.Running && i.URL != "":
+			named[i.Key] = i
+			b.takeUp(o, i, "it was gone and is there again")
+			return
+		case i.Phase != actuate.Ending:
 			b.stray(o, i)
 		}
 		orphans[i.ID] = Orphan{name, i, b.nowNs}
@@ -332,12 +349,24 @@ func (b *Book) orphan(o *offerState, i actuate.Instance, orphans map[string]Orph
 		orphans[i.ID] = was
 		return
 	}
-	n := &Owned{Key: i.Key, Offer: o.offer.Name, ID: i.ID, URL: i.URL, AskedNs: b.nowNs, StageNs: b.nowNs}
-	b.nodes[n.Key] = n
-	b.enter(n, StageComing, "it was found and nobody had asked for it")
+	n := b.own(o, i, "it was found and nobody had asked for it")
 	if b.set.Orphans == "remove" {
 		b.giveUp(n, "nobody asked for it")
 	}
+}
+
+// own makes a node ours that a list has named.
+func (b *Book) own(o *offerState, i actuate.Instance, why string) *Owned {
+	n := &Owned{Key: i.Key, Offer: o.offer.Name, ID: i.ID, URL: i.URL, AskedNs: b.nowNs, StageNs: b.nowNs}
+	b.nodes[n.Key] = n
+	b.enter(n, StageComing, why)
+	return n
+}
+
+// takeUp has a node leave that was forgotten and is there.
+func (b *Book) takeUp(o *offerState, i actuate.Instance, why string) {
+	b.tell(slog.LevelWarn, "a node that was gone is there again; it is drained and ended", slog.String("node", i.Key), slog.String("offer", o.offer.Name))
+	b.giveUp(b.own(o, i, why), why)
 }
 
 // present takes what a list says of a node.
@@ -383,8 +412,12 @@ func (b *Book) missing(n *Owned, e Listed) {
 			b.forget(n, n.Why)
 		}
 	default:
-		// A list may lag behind the making of a node.
-		if n.absent >= absentLists && (!n.atWork || n.absent >= absentLive) && b.nowNs-n.StageNs >= settleNs {
+		// A list may lag behind the making of a node, and err: what serves is there.
+		if n.absent == absentLive && n.atWork {
+			b.tell(slog.LevelWarn, "a node is at work that its provider does not list", slog.String("node", n.Key), slog.String("offer", n.Offer))
+		}
+		unseen := n.URL != "" && b.watchedNs == 0 // the routers have not been heard yet
+		if n.absent >= absentLists && !n.atWork && !unseen && b.nowNs-n.StageNs >= settleNs {
 			b.ended(n, "its provider has it no more")
 		}
 	}
@@ -392,6 +425,7 @@ func (b *Book) missing(n *Owned, e Listed) {
 
 // watched takes what the routers see.
 func (b *Book) watched(e Watched) {
+	b.watchedNs = b.nowNs
 	seen := make(map[string]Watch, len(e.Nodes))
 	for _, w := range e.Nodes {
 		seen[w.Key] = w
