@@ -27,7 +27,8 @@ type scaling struct {
 	actuators provide.Actuators
 	journal   *scaler.Journal // nil without a state_dir
 	meter     scaler.Meter
-	expecting bool // the State was told to hold requests; the loop's goroutine's
+	expecting bool              // the State was told to hold requests; the loop's goroutine's
+	keys      map[string]string // of the nodes that were published, by their URLs; the loop's goroutine's
 	loop      atomic.Pointer[scaler.Loop]
 	halt      context.CancelFunc
 	ended     chan struct{} // closed when run has ended
@@ -156,10 +157,15 @@ func (s *scaling) expect() {
 func (s *scaling) Watch() (nodes []scaler.Watch, ok bool) {
 	s.expect()
 	for _, n := range s.c.State().Nodes {
-		if n.Source != state.ScalerSource {
-			continue
-		}
 		w := scaler.Watch{Key: n.Spec.Name, Phase: phaseOf(n), Draining: n.Drain, InFlight: n.Load.Requests.Load()}
+		if n.Source != state.ScalerSource {
+			// A source of others may have named the node first: it goes on being sent to.
+			key, ours := s.keys[n.Spec.URL]
+			if !ours {
+				continue
+			}
+			w.Key, w.Draining = key, w.Phase == scaler.Draining
+		}
 		if n.SampleFresh && n.Health != fleet.Down {
 			w.Running = gauge(n.Sample.Running)
 		}
@@ -171,8 +177,10 @@ func (s *scaling) Watch() (nodes []scaler.Watch, ok bool) {
 // Publish implements scaler.Routers.
 func (s *scaling) Publish(nodes []scaler.Owned) {
 	specs := make([]state.Spec, 0, len(nodes))
+	s.keys = make(map[string]string, len(nodes))
 	for i := range nodes {
 		n := &nodes[i]
+		s.keys[n.URL] = n.Key
 		specs = append(specs, s.offers[n.Offer].Spec(n.Key, n.URL))
 	}
 	err := s.c.owned.Replace(specs)

@@ -209,6 +209,20 @@ func TestScalerRefused(t *testing.T) {
 	}
 }
 
+// A node of the scaler that the router has from another source serves under that name:
+// the scaler does not take it for one that never came.
+func TestScalerNodeOfAnotherName(t *testing.T) {
+	t.Parallel()
+	e := ct.StartEngine(t, "m")
+	p := ct.StartProvider(t, e.URL())
+	text := scaled(t.TempDir(), "  min: 2\n  max: 2\n", p.Offer("hook"))
+	r := ct.Start(t, strings.Replace(text, "nodes: []", fmt.Sprintf("nodes: [{name: mine, url: %q}]", e.URL()), 1))
+	ct.Eventually(t, "the scaler sees it serve", func() bool {
+		s, _ := r.Control.Scaler()
+		return s != nil && len(s.Nodes) > 0 && s.Nodes[0].Stage == scaler.StageServing
+	})
+}
+
 // A router without a scaler has none to ask.
 func TestNoScaler(t *testing.T) {
 	t.Parallel()

@@ -165,8 +165,8 @@ func (rs *Routers) Watch() (nodes []scaler.Watch, ok bool) {
 	return nodes, true
 }
 
-// joined is a node as all routers see it together: it serves if it does at one of
-// them, and drains if it does at all that have it. The caller holds mu.
+// joined is a node as all routers see it together, under whatever name: it serves if it
+// does at one of them, and drains if it does at all that have it. The caller holds mu.
 func (rs *Routers) joined(name string) (w scaler.Watch, there bool) {
 	w = scaler.Watch{Key: name, Phase: scaler.Down, Draining: true}
 	for _, r := range rs.all {
@@ -174,13 +174,18 @@ func (rs *Routers) joined(name string) (w scaler.Watch, there bool) {
 			w.InFlight, there = w.InFlight+1, true
 		}
 		n, ok := r.view.nodes[name]
-		if !ok || n.Source != state.APISource {
+		ours := ok && n.Source == state.APISource
+		if !ours {
+			n, ok = r.view.nodes[r.view.at[rs.wanted[name].spec.URL]]
+		}
+		if !ok {
 			continue
 		}
 		there = true
 		phase := n.phase()
 		w.InFlight += n.InFlight
-		w.Draining = w.Draining && n.Drain
+		// One that the router has from somebody else goes on being sent to.
+		w.Draining = w.Draining && n.Drain && (ours || phase == scaler.Draining)
 		if phase == scaler.Ready || phase == scaler.Draining && w.Phase == scaler.Down || phase == scaler.Starting && w.Phase != scaler.Ready {
 			w.Phase = phase
 		}

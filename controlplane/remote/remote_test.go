@@ -331,3 +331,27 @@ func TestRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestOthersName: a router has the node from a source of its own, under another name. It
+// is the scaler's all the same: what is on it counts, and it drains only if it does there.
+func TestOthersName(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := owned("1", scaler.StageServing)
+		w.a.set(func(f *fake) {
+			f.nodes["pod"] = &node{Name: "pod", URL: n.URL, State: "ready", Source: "kubernetes", InFlight: 7}
+		})
+		w.Publish([]scaler.Owned{n})
+		w.pass(1)
+		w.a.set(func(f *fake) { delete(f.nodes, n.Key) }) // it takes no two of one URL
+		w.Drain(n.Key, false)
+		n.Stage = scaler.StageLeaving
+		w.Publish([]scaler.Owned{n})
+		w.a.set(func(f *fake) { delete(f.nodes, n.Key) })
+		w.pass(1)
+		w.a.set(func(f *fake) { delete(f.nodes, n.Key) })
+		w.pass(1)
+		if got := w.watched(n.Key); got.Draining || got.InFlight != 7 || got.Phase != scaler.Ready {
+			t.Errorf("a router sends to it: %+v", got)
+		}
+	})
+}

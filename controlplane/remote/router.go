@@ -41,6 +41,7 @@ type view struct {
 	number  int
 	asked   time.Time
 	nodes   map[string]node
+	at      map[string]string // nodes' names by their URLs
 	reading scaler.Reading
 }
 
@@ -113,13 +114,14 @@ func (r *router) look(ctx context.Context) (*view, error) {
 	if err := r.claim(ctx); err != nil {
 		return nil, err
 	}
-	v := &view{asked: time.Now(), nodes: map[string]node{}}
+	v := &view{asked: time.Now(), nodes: map[string]node{}, at: map[string]string{}}
 	var list []node
 	if err := r.call(ctx, http.MethodGet, "/api/nodes", nil, &list); err != nil {
 		return nil, err
 	}
 	for _, n := range list {
 		v.nodes[n.Name] = n
+		v.at[n.URL] = n.Name
 	}
 	err := r.call(ctx, http.MethodGet, "/api/scaler/reading?model="+url.QueryEscape(r.of.opt.Model), nil, &v.reading)
 	return v, err
