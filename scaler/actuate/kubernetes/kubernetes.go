@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ type Actuator struct {
 
 	mu          sync.Mutex
 	autoscalers time.Time // when it was looked for them; guarded by mu
+	said        said      // guarded by mu
 }
 
 var _ actuate.Actuator = (*Actuator)(nil)
@@ -47,7 +49,7 @@ func New(opt Options) (*Actuator, error) {
 	}
 	return &Actuator{
 		opt: opt, record: recordName(opt.Kind, opt.Name), turn: make(chan struct{}, 1),
-		since: map[types.UID]time.Time{}, skip: map[types.UID]bool{},
+		since: map[types.UID]time.Time{}, skip: map[types.UID]bool{}, said: said{},
 	}, nil
 }
 
@@ -95,10 +97,11 @@ func (a *Actuator) Create(ctx context.Context, w actuate.Wanted) (actuate.Instan
 	return fail(refusal)
 }
 
-// later says that a step failed that the next call takes again; nil is nothing.
+// later says that a step failed that the next call takes again, once for each cause; nil is
+// nothing.
 func (a *Actuator) later(err error) {
 	if err != nil {
-		a.opt.Log.Warn("a step in scaling a workload failed; it will be tried again", "workload", a.name(), "err", err)
+		a.say(slog.LevelWarn, "a step in scaling a workload failed; it will be tried again", err)
 	}
 }
 
@@ -300,7 +303,7 @@ func (a *Actuator) alone(ctx context.Context) error {
 	all, err := a.opt.Client.HorizontalPodAutoscalers(a.opt.Namespace).List(within, metav1.ListOptions{})
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
-		a.opt.Log.Info("it cannot be seen whether an autoscaler scales the same workload", "workload", a.name(), "err", err)
+		a.say(slog.LevelInfo, "it cannot be seen whether an autoscaler scales the same workload", err)
 		all = nil
 	case err != nil:
 		return fmt.Errorf("look for autoscalers: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -325,4 +326,50 @@ func TestTimeout(t *testing.T) {
 	if said := list(t, a); said["a"] != "pending no pod yet" {
 		t.Errorf("what was asked for is %q", said)
 	}
+}
+
+// TestStepFailsForLong: what each list meets again is said once for each cause, and once
+// more when it comes back after a quiet time.
+func TestStepFailsForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.deploy(Deployment, "web", 1)
+		var log strings.Builder
+		a := open(t, c.inMemory(), func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		create(t, a, "a")
+		c.settle()
+		list(t, a)
+		words := func(int) string { return "no leave to scale" }
+		asked := 0
+		c.before = func(r *http.Request) *apierrors.StatusError {
+			if !strings.HasSuffix(r.URL.Path, "/scale") {
+				return nil
+			}
+			asked++
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New(words(asked)))
+		}
+		*c.deployments["web"].Spec.Replicas = 1 // somebody lowered it, which is put back
+		lists := func(n int, every time.Duration, want int) {
+			t.Helper()
+			before := strings.Count(log.String(), "a step in scaling a workload failed")
+			asked = 0
+			for range n {
+				if said := list(t, a); len(said) != 1 {
+					t.Errorf("there are %q", said)
+				}
+				<-time.After(every)
+			}
+			if said := strings.Count(log.String(), "a step in scaling a workload failed") - before; said != want || asked < n {
+				t.Errorf("%d lists, %d failures: said %d times, want %d: %s", n, asked, said, want, log.String())
+			}
+		}
+		lists(300, 5*time.Second, 1)
+		words = func(int) string { return "etcd is full" }
+		lists(2, 5*time.Second, 1)
+		words = func(n int) string { return fmt.Sprintf("reset on port %d", n) }
+		lists(100, 5*time.Second, mostSaid-2)
+		<-time.After(quiet)
+		words = func(int) string { return "no leave to scale" }
+		lists(2, 5*time.Second, 1)
+	})
 }
