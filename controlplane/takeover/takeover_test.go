@@ -503,6 +503,24 @@ func TestHeirRefuses(t *testing.T) {
 	}
 }
 
+// TestWelcomeOfOthers: an earlier program names no processes before it, a later one says
+// more than is known here.
+func TestWelcomeOfOthers(t *testing.T) {
+	for more, want := range map[string][]int{"": nil, `,"formers":[5],"color":"red"`: {5}} {
+		h, err := Connect(t.Context(), fakeOld(t, func(c *conn) {
+			_ = c.send(Welcome, fmt.Appendf(nil, `{"version":%d,"program":"test","pid":%d,"seed":"s","sockets":0,"nodes":0%s}`, Version, os.Getpid(), more))
+			_, _, _ = c.receive()
+		}), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(h.Offer.Formers, want) {
+			t.Errorf("%q: %v, want %v", more, h.Offer.Formers, want)
+		}
+		h.Close()
+	}
+}
+
 // TestSocketsOfTheSame: a process that is not taken over from by name keeps
 // nothing open.
 func TestSocketsOfTheSame(t *testing.T) {
