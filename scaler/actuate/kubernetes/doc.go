@@ -27,7 +27,8 @@
 // A key is a place among the replicas. If its pod is evicted, the cluster makes another,
 // which gets the key, and until then the node is Pending again: it is not Ended, as it
 // will cost again. So are its ID, which does not name the pod, and what Create promises.
-// A workload is of one fleet; another's is refused.
+// A workload is of one fleet; another's is refused. One that is missing for a minute, with
+// none of its pods left, has no nodes any more; until then nobody knows.
 //
 // # How a node is ended
 //

@@ -37,6 +37,7 @@ type Actuator struct {
 	mu          sync.Mutex
 	autoscalers time.Time // when it was looked for them; guarded by mu
 	said        said      // guarded by mu
+	missing     time.Time // since when lists do not find the workload; zero = they do; guarded by mu
 }
 
 var _ actuate.Actuator = (*Actuator)(nil)
@@ -227,12 +228,19 @@ func (a *Actuator) doom(v *view, r *record, key string) error {
 
 // List implements actuate.Actuator. It also gives pods their keys, and takes the next
 // step for what is being ended; a step that fails is logged, and tried again by the
-// next call.
+// next call. Of a workload that was deleted for good, and all its pods with it, the list is
+// empty.
 func (a *Actuator) List(ctx context.Context) ([]actuate.Instance, error) {
 	v, _, err := a.pass(ctx, nil)
+	if v == nil && ctx.Err() == nil && errors.Is(err, errNoWorkload) {
+		if err = a.gone(ctx, err); err == nil {
+			return nil, nil
+		}
+	}
 	if v == nil || ctx.Err() != nil {
 		return nil, wrapped("list nodes of "+a.name(), verdict(err))
 	}
+	a.seen()
 	a.later(err)
 	if v.rec == nil {
 		return nil, nil
