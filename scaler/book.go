@@ -35,7 +35,8 @@ const (
 	absentLists   = 2  // lists in a row that do not name a node: it is gone …
 	absentLive    = 20 // … and so many are told of while routers see it at work: lists err too
 	settleNs      = int64(60e9)
-	emptyNs       = int64(1e9) // a draining node is empty for so long before it is ended
+	heardWithin   = int64(ClaimSeconds * 1e9) // of the routers, before what others may have made is touched
+	emptyNs       = int64(1e9)                // a draining node is empty for so long before it is ended
 	startUpGain   = 0.3
 	withheldMost  = int64(3600e9)
 	sayAgainNs    = int64(60e9) // between two failures of a list that differ, doubled each time
@@ -378,6 +379,13 @@ func (b *Book) forget(n *Owned, why string) {
 	b.tell(slog.LevelInfo, message, slog.String("node", n.Key), slog.String("offer", n.Offer), slog.String("why", why))
 	b.publish = true
 }
+
+// whyBack is why a node is in its stage that was to leave and is not any more.
+const whyBack = "it is needed again"
+
+// TakenBack reports whether the last that was done about the node was to have it stay
+// after all, so that a router where it drains may have missed that.
+func (n *Owned) TakenBack() bool { return n.Why == whyBack }
 
 // tomb is a node that is gone.
 type tomb struct {

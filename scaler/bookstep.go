@@ -19,7 +19,7 @@ func (b *Book) ordered(e Ordered) {
 		if !n.served { // that it comes up in time is watched again
 			stage = StageComing
 		}
-		b.enter(n, stage, "it is needed again")
+		b.enter(n, stage, whyBack)
 		b.do(DrainNode{Key: key, Back: true})
 	}
 	for _, s := range e.Start {
@@ -345,7 +345,9 @@ func (b *Book) orphan(o *offerState, i actuate.Instance, orphans map[string]Orph
 			slog.String("key", i.Key), slog.String("then", b.set.Orphans))
 	}
 	was.Instance = i
-	if b.set.Orphans == "report" || i.Phase == actuate.Ending || actuate.CheckKey(i.Key) != nil || b.nowNs-was.SinceNs < listEveryNs {
+	// As long as no router takes what this scaler says, it may be another one's.
+	unheard := b.watchedNs == 0 || b.nowNs-b.watchedNs >= heardWithin
+	if b.set.Orphans == "report" || unheard || i.Phase == actuate.Ending || actuate.CheckKey(i.Key) != nil || b.nowNs-was.SinceNs < listEveryNs {
 		orphans[i.ID] = was
 		return
 	}

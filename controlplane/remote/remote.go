@@ -215,7 +215,7 @@ func (rs *Routers) Publish(nodes []scaler.Owned) {
 		}
 		rs.wanted[n.Key] = &wanted{spec: spec, served: n.Stage == scaler.StageServing, drain: n.Stage == scaler.StageLeaving}
 		delete(rs.past, n.Key)
-		if first && n.Stage == scaler.StageServing {
+		if first && n.TakenBack() {
 			rs.takeBack(n.Key) // the order to do so may have been lost with the process before
 		}
 	}

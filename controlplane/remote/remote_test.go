@@ -224,7 +224,9 @@ func TestRemoved(t *testing.T) {
 			t.Errorf("before anything was published: %q", calls)
 		}
 		adopted := scaler.Owned{Key: "o-other1", Offer: "o", URL: "http://10.0.0.9:8000", Stage: scaler.StageServing}
-		w.Publish([]scaler.Owned{owned("1", scaler.StageServing), adopted})
+		back := owned("1", scaler.StageServing)
+		back.Why = "it is needed again"
+		w.Publish([]scaler.Owned{back, adopted})
 		w.pass(1)
 		if got := w.a.names(); !slices.Equal(got, []string{"mine", "o-" + epoch, key("1"), "o-other1", "static-" + epoch + "1"}) {
 			t.Errorf("the router has %q", got)
@@ -353,5 +355,24 @@ func TestOthersName(t *testing.T) {
 		if got := w.watched(n.Key); got.Draining || got.InFlight != 7 || got.Phase != scaler.Ready {
 			t.Errorf("a router sends to it: %+v", got)
 		}
+	})
+}
+
+// TestDrainOutlivesRestart: what an operator drains stays drained when the scaler is started
+// again.
+func TestDrainOutlivesRestart(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := owned("1", scaler.StageServing)
+		n.Why = "it serves"
+		w.a.set(func(f *fake) {
+			f.nodes[n.Key] = &node{Name: n.Key, URL: n.URL, State: "draining", Drain: true, Source: state.APISource}
+		})
+		w.Publish([]scaler.Owned{n})
+		w.pass(3)
+		w.a.set(func(f *fake) {
+			if !f.nodes[n.Key].Drain {
+				t.Error("it was taken back")
+			}
+		})
 	})
 }
