@@ -533,6 +533,10 @@ func (b *Book) moving(offer string) bool {
 func (b *Book) elapsedNode(n *Owned) {
 	if n.StageNs == 0 { // restored: its times begin now
 		n.StageNs = b.nowNs
+		if b.offers[n.Offer] == nil {
+			b.tell(slog.LevelError, "a node's offer is not configured any more: the node can neither be listed nor ended", slog.String("node", n.Key),
+				slog.String("offer", n.Offer), slog.String("remedy", "bring the offer back under its name until its nodes have gone"))
+		}
 		if n.Stage == StageLeaving {
 			b.do(DrainNode{Key: n.Key})
 		}

@@ -218,3 +218,18 @@ func TestSaysWhatKeepsNodes(t *testing.T) {
 		t.Errorf("it says %q", d.Words)
 	}
 }
+
+// TestOfferGone: nodes of an offer that is not configured any more cost nobody knows what:
+// under a budget nothing is asked for beside them, and it is said why.
+func TestOfferGone(t *testing.T) {
+	c := DefaultConfig()
+	c.BudgetPerHour, c.Offers = 10, []Offer{{Name: "new", PricePerHour: 5}}
+	s := Signals{Nodes: []Node{{Name: "old-1", Offer: "old", Phase: Ready}}}
+	if starts, unmet := place(1, 5, &s, &c); len(starts) > 0 || !strings.Contains(unmet, "old-1") {
+		t.Errorf("%v, %q", starts, unmet)
+	}
+	c.BudgetPerHour = 0
+	if starts, unmet := place(1, 5, &s, &c); len(starts) != 1 {
+		t.Errorf("without a budget: %v, %q", starts, unmet)
+	}
+}

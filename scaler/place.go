@@ -19,6 +19,9 @@ type choice struct {
 // offers: the cheapest for what it does first, or by regions in turn. unmet says why there
 // are fewer.
 func place(strength float64, most int, s *Signals, c *Config) (starts []Start, unmet string) {
+	if name := priceless(s, c); name != "" {
+		return nil, fmt.Sprintf("what %s costs is not known, as its offer is not configured any more: bring that back under its name, or end the node by hand", name)
+	}
 	choices, refused := choicesOf(s, c)
 	spent := spending(s, c)
 	given, placed, found := map[string]int{}, 0, 0.0
@@ -118,6 +121,17 @@ func spending(s *Signals, c *Config) float64 {
 		}
 	}
 	return sum
+}
+
+// priceless is a node under a budget of which nobody can say what it costs, "" if there is
+// none.
+func priceless(s *Signals, c *Config) string {
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; c.BudgetPerHour > 0 && n.Offer != "" && c.offer(n.Offer) == nil {
+			return n.Name
+		}
+	}
+	return ""
 }
 
 func statusOf(s *Signals, name string) OfferStatus {
