@@ -211,10 +211,12 @@ func (p *plan) modelled() (up, down float64, ok bool) {
 	// is asked as well.
 	worst := load * f.over()
 	up = float64(p.need(&v, worst))
-	// Where nodes start in seconds it costs little to ask for one again.
-	margin := downMargin + p.h.regret*min(1, ahead/regretAhead)
-	keep := max(f.most(ahead), math.Exp(f.usual(0))) // what falls for a while comes back
-	down = float64(p.need(&v, keep*f.over()*(1+margin)))
+	// Where nodes start in seconds it costs little to ask for one again. Else what falls for
+	// a while may come back.
+	dear := min(1, ahead/regretAhead)
+	keep := f.most(ahead)
+	keep += max(0, math.Exp(f.usual(0))-keep) * dear
+	down = float64(p.need(&v, keep*f.over()*(1+downMargin+p.h.regret*dear)))
 	d.Words = fmt.Sprintf("%.1f nodes' work now, %.1f expected within %.0f s (%s), %.1f at worst", f.now(), load, ahead, predictorNames[f.best()], worst)
 	if p.serving > 0 {
 		d.Now = p.predict(&v, f.now(), p.serving)

@@ -107,7 +107,7 @@ func TestScaleAlone(t *testing.T) {
 	began := time.Now()
 	var few, many []*askers
 	for i, r := range s.routers {
-		few = append(few, r.gather(t, fmt.Sprintf("few-%d", i), 1, 2*time.Second)) // somebody is always there
+		few = append(few, r.gather(t, fmt.Sprintf("few-%d", i), 1, 4*time.Second)) // somebody is always there
 		many = append(many, r.gather(t, fmt.Sprintf("many-%d", i), crowdSize/2, 0))
 	}
 	eventually(t, cycleLimit, "the fleet has grown at both", func() bool { return s.ready(t) == scaledMost })
