@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -90,16 +91,30 @@ func (p process) gatherer() prometheus.Gatherer {
 }
 
 // openPublishers opens the event streams of all ranks: that of rank r on port
-// + r, as vLLM does. A port 0 takes the first free row of ports.
+// + r, as vLLM does. A port 0 takes a free row of ports.
 func openPublishers(cfg *Config, events, replay string) ([]*publisher, error) {
 	const tries = 20
 	for try := 1; ; try++ {
-		opened, err := openRow(cfg, events, replay)
-		free := anyPort(events) || anyPort(replay)
-		if err == nil || !free || cfg.Ranks == 1 || try == tries {
+		if cfg.Ranks == 1 {
+			return openRow(cfg, events, replay)
+		}
+		opened, err := openRow(cfg, rowOf(events), rowOf(replay))
+		if err == nil || !anyPort(events) && !anyPort(replay) || try == tries {
 			return opened, err
 		}
 	}
+}
+
+// rowOf puts a port in the place of port 0 that may have free ones behind it. Beside those
+// that the kernel gives away by itself, by default from 32768 on (ip_local_port_range in
+// ip(7)), all may be taken: on a busy machine by the clients' ends of connections.
+func rowOf(endpoint string) string {
+	const first, last = 20000, 32000
+	host, found := strings.CutSuffix(endpoint, ":0")
+	if !found {
+		return endpoint
+	}
+	return fmt.Sprintf("%s:%d", host, first+rand.IntN(last-first))
 }
 
 func openRow(cfg *Config, events, replay string) ([]*publisher, error) {
