@@ -18,6 +18,10 @@ const mostClaims = 64
 // ErrClaimed says that another scaler scales the same nodes.
 var ErrClaimed = errors.New("another scaler scales these nodes")
 
+// ErrTwin says that another process has the journal of the one that claims, and was there
+// less than scaler.TwinSeconds ago.
+var ErrTwin = errors.New("another process with this scaler's journal scales these nodes")
+
 // claims are the scalers that scale for this router, in this process or in others,
 // and for which models nodes may come.
 type claims struct {
@@ -29,7 +33,25 @@ type claims struct {
 
 type claim struct {
 	scaler.Claim
-	ends time.Time
+	made time.Time
+}
+
+// until is when it ends, if it is not made again.
+func (h *claim) until() time.Time { return h.made.Add(scaler.ClaimSeconds * time.Second) }
+
+// against says why another claim cannot be beside it, nil if it can.
+func (h *claim) against(made *scaler.Claim, now time.Time) error {
+	switch {
+	case h.Ends || !made.Conflicts(&h.Claim):
+		return nil
+	case !made.Twins(&h.Claim):
+		if now.Before(h.until()) {
+			return fmt.Errorf("%w: %s; end it and wait %d s, or give each a fleet and a model of its own", ErrClaimed, described(&h.Claim), scaler.ClaimSeconds)
+		}
+	case now.Before(h.made.Add(scaler.TwinSeconds * time.Second)):
+		return fmt.Errorf("%w: %s; end it and wait %d s, or, if state_dir was copied, give this one a state_dir, a fleet and a model of its own", ErrTwin, described(&h.Claim), scaler.TwinSeconds)
+	}
+	return nil
 }
 
 // setOwn takes note whether nodes of the scaler in this process may come.
@@ -44,7 +66,7 @@ func (c *claims) expire(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := len(c.held)
-	c.held = slices.DeleteFunc(c.held, func(h claim) bool { return !now.Before(h.ends) })
+	c.held = slices.DeleteFunc(c.held, func(h claim) bool { return !now.Before(h.until()) })
 	return len(c.held) < before
 }
 
@@ -53,15 +75,15 @@ func (c *claims) take(made scaler.Claim, now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.held {
-		if h := &c.held[i]; now.Before(h.ends) && made.Conflicts(&h.Claim) {
-			return fmt.Errorf("%w: %s; end it and wait %d s, or give each a fleet and a model of its own", ErrClaimed, described(&h.Claim), scaler.ClaimSeconds)
+		if err := c.held[i].against(&made, now); err != nil {
+			return err
 		}
 	}
 	c.held = slices.DeleteFunc(c.held, func(h claim) bool { return h.ID == made.ID })
 	if len(c.held) >= mostClaims {
 		return fmt.Errorf("%w: %d of them, as many as there may be", ErrClaimed, mostClaims)
 	}
-	c.held = append(c.held, claim{made, now.Add(scaler.ClaimSeconds * time.Second)})
+	c.held = append(c.held, claim{made, now})
 	return nil
 }
 
@@ -89,9 +111,9 @@ func (c *claims) coming(own string) (models []string) {
 }
 
 // ClaimNodes takes what a scaler that runs alone says to this router. The error is
-// ErrClaimed if another one scales the same nodes.
+// ErrClaimed if another one scales the same nodes, ErrTwin if one with its journal does.
 func (c *ControlPlane) ClaimNodes(made scaler.Claim) error {
-	if made.ID == "" || made.Fleet == "" || len(made.ID)+len(made.Fleet)+len(made.Model) > 2*state.MaxModelBytes || strings.ContainsFunc(made.Fleet, func(r rune) bool { return r < ' ' }) {
+	if made.ID == "" || made.Fleet == "" || len(made.ID)+len(made.Process)+len(made.Fleet)+len(made.Model) > 2*state.MaxModelBytes || strings.ContainsFunc(made.Fleet, func(r rune) bool { return r < ' ' }) {
 		return errors.New("a claim needs an id and a fleet, and a model's name at most")
 	}
 	if s := &c.opt.Config.Scaler; s.Enabled {

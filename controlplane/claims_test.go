@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -32,6 +33,18 @@ func TestClaimsEnd(t *testing.T) {
 	}
 	if got := c.coming("own"); !slices.Equal(got, []string{"own"}) {
 		t.Errorf("coming: %q", got)
+	}
+	twin := scaler.Claim{ID: "2", Process: "copy", Fleet: "f"}
+	if err := c.take(twin, later); !errors.Is(err, ErrTwin) {
+		t.Errorf("a process with the same journal: %v", err)
+	}
+	_ = c.take(scaler.Claim{ID: "2", Fleet: "f", May: true, Ends: true}, later)
+	if c.take(twin, later) != nil || c.take(scaler.Claim{ID: "2", Fleet: "f"}, later) == nil {
+		t.Error("the end of the process before was not heard")
+	}
+	later = later.Add(scaler.TwinSeconds * time.Second)
+	if err := c.take(scaler.Claim{ID: "2", Fleet: "f"}, later); err != nil {
+		t.Errorf("the process before was killed: %v", err)
 	}
 	for i := range 2 * mostClaims {
 		name := string(rune('a'+i%26)) + string(rune('a'+i/26))

@@ -20,12 +20,13 @@ func TestMeterStretches(t *testing.T) {
 }
 
 func TestClaimConflicts(t *testing.T) {
-	c := Claim{ID: "1", Fleet: "f", Model: "m"}
+	c := Claim{ID: "1", Process: "p", Fleet: "f", Model: "m"}
 	for _, o := range []struct {
 		Claim
 		want bool
 	}{
-		{Claim{ID: "1", Fleet: "f", Model: "m"}, false},
+		{Claim{ID: "1", Process: "p", Fleet: "f", Model: "m"}, false},
+		{Claim{ID: "1", Process: "q", Fleet: "f", Model: "m"}, true},
 		{Claim{ID: "2", Fleet: "g", Model: "n"}, false},
 		{Claim{ID: "2", Fleet: "f", Model: "n"}, true},
 		{Claim{ID: "2", Fleet: "g", Model: "m"}, true},

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -174,6 +176,41 @@ func TestScaleAloneFromZero(t *testing.T) {
 		}
 		t.Logf("answered from zero after %.1f s", time.Since(began).Seconds())
 	}
+}
+
+// TestScaleCopied: a copy of the journal lets nobody scale beside who has it. Who is
+// started after a process that was killed waits until the routers know, and not if it
+// was stopped.
+func TestScaleCopied(t *testing.T) {
+	const waits = "waits for the claim"
+	s := serveAlone(t, "")
+	s.size(t, 1, cycleLimit)
+	text, err := os.ReadFile(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, copied := regexp.MustCompile(`(?m)^state_dir: "(.*)"$`).FindStringSubmatch(string(text))[1], t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	_, errs, code := warmpath(t, "scale", "--config", configure(t, strings.ReplaceAll(string(text), dir, copied)))
+	if code != 1 || !strings.Contains(errs, "another process with this scaler's journal") || !strings.Contains(errs, "if state_dir was copied") {
+		t.Errorf("the copy: code %d: %s", code, errs)
+	}
+	s.signal(t, syscall.SIGTERM)
+	s.wait(t, startWithin)
+	if s.launch(t); strings.Contains(s.err.String(), waits) {
+		t.Errorf("it waits for who was stopped: %s", s.err.String())
+	}
+	eventually(t, startWithin, "the routers have heard of it", func() bool { return s.view(t).Last != nil && s.view(t).Last.Action != "frozen" })
+	s.signal(t, syscall.SIGKILL)
+	s.wait(t, startWithin)
+	if s.launch(t); !strings.Contains(s.err.String(), waits) {
+		t.Errorf("it was let in beside who was killed a moment ago: %s", s.err.String())
+	}
+	s.size(t, 1, cycleLimit)
+	s.signal(t, syscall.SIGTERM)
+	s.wait(t, startWithin)
 }
 
 // TestScaleRefuses: what would make two scalers of one fleet, or one that cannot go

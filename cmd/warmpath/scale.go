@@ -23,8 +23,9 @@ import (
 	"warmpath/scaler"
 )
 
-// checkWithin bounds the first look at the routers.
-const checkWithin = 10 * time.Second
+// checkWithin bounds the first look at the routers, with the wait for the claim of a
+// process that was killed.
+const checkWithin = (10 + scaler.TwinSeconds) * time.Second
 
 func newScale() *cobra.Command {
 	cmd := &cobra.Command{
@@ -119,12 +120,15 @@ func runScale(ctx context.Context, c *config.Config, log *slog.Logger) (err erro
 	return a.actuators.Close()
 }
 
-// run runs the loop and the routers' side of it until ctx ends.
+// run runs the loop until ctx ends, and the routers' side of it until the loop has ended:
+// then they may hear another process.
 func (a *alone) run(ctx context.Context) {
+	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wait sync.WaitGroup
-	defer wait.Wait()
-	wait.Go(func() { a.routers.Run(ctx) })
+	wait.Go(func() { a.routers.Run(asking) })
 	a.loop.Load().Run(ctx)
+	stop()
+	wait.Wait()
 }
 
 func (a *alone) remoteOptions(epoch string) remote.Options {

@@ -127,6 +127,7 @@ func TestClaim(t *testing.T) {
 	expects("m n")
 	taken(claim("1", "f", "m", false))
 	expects("n")
+	s.refused("POST", "/api/scaler/claim", `{"id":"1","process":"copy","fleet":"f","model":"m"}`, 409, "claimed", "if state_dir was copied")
 	s.refused("POST", "/api/scaler/claim", claim("", "h", "x", true), 400, "bad_claim", "id")
 	s.refused("POST", "/api/scaler/claim", "{", 400, "bad_claim", "send")
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -140,10 +141,13 @@ func (s *Server) scalerClaim(w http.ResponseWriter, r *http.Request) {
 	}
 	var claim scaler.Claim
 	if err := json.Unmarshal(body, &claim); err != nil {
-		refuse(w, http.StatusBadRequest, "bad_claim", "read claim: "+err.Error()+`; send {"id":…,"fleet":…,"model":…,"may":…}`)
+		refuse(w, http.StatusBadRequest, "bad_claim", "read claim: "+err.Error()+`; send {"id":…,"process":…,"fleet":…,"model":…,"may":…}`)
 		return
 	}
 	switch err := s.opt.Control.ClaimNodes(claim); {
+	case errors.Is(err, controlplane.ErrTwin): // if it was killed, this will do before long
+		w.Header().Set("Retry-After", strconv.Itoa(scaler.TwinSeconds))
+		refuse(w, http.StatusConflict, "claimed", err.Error())
 	case errors.Is(err, controlplane.ErrClaimed):
 		refuse(w, http.StatusConflict, "claimed", err.Error())
 	case err != nil:

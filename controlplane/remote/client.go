@@ -19,6 +19,7 @@ const (
 // refusal is an answer that is no success: the router is there and will not.
 type refusal struct {
 	status int
+	later  bool // it may be otherwise before long: Retry-After (RFC 9110, section 10.2.3)
 	text   string
 }
 
@@ -31,6 +32,12 @@ func refused(err error) int {
 		return r.status
 	}
 	return 0
+}
+
+// refusedForNow reports whether err is a refusal that may not last.
+func refusedForNow(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.later
 }
 
 // call sends one request to the router's admin side and reads the answer into the
@@ -66,7 +73,7 @@ func (r *router) call(ctx context.Context, method, path string, body, into any) 
 	case err != nil:
 		return fail(err)
 	case resp.StatusCode >= 300:
-		return &refusal{resp.StatusCode, fmt.Sprintf("router %s: %s %s: %s", r.base, method, path, explained(resp.StatusCode, answer))}
+		return &refusal{resp.StatusCode, resp.Header.Get("Retry-After") != "", fmt.Sprintf("router %s: %s %s: %s", r.base, method, path, explained(resp.StatusCode, answer))}
 	case into == nil:
 		return nil
 	}

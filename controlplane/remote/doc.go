@@ -13,6 +13,10 @@
 // epoch of the journal in their names. A node that leaves is never given to a router
 // that does not have it.
 //
+// Of two processes with one journal, such as a copied one, the routers hear the one that
+// claimed first. The other one waits at its start, as a process before that was killed is
+// heard for a moment still, and gives up if that one lives.
+//
 // What is not known is never guessed. While a router has not answered for three
 // seconds, is refused, takes nodes in that it had lost, or has a former process that
 // finishes its streams, the signals are missing, so that the scaler changes nothing,

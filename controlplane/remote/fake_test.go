@@ -25,7 +25,8 @@ type fake struct {
 	specs   map[string]state.Spec
 	token   string
 	claims  []scaler.Claim
-	other   bool // another scaler has the nodes
+	other   bool      // another scaler has the nodes
+	twin    time.Time // until when another process with the journal is heard
 	silent  bool
 	former  bool
 	slow    bool // nodes stay joining
@@ -98,6 +99,9 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewDecoder(r.Body).Decode(&c)
 		if f.claims = append(f.claims, c); f.other {
 			refuse(w, http.StatusConflict, "another scaler scales these nodes")
+		} else if time.Now().Before(f.twin) {
+			w.Header().Set("Retry-After", "5")
+			refuse(w, http.StatusConflict, "another process with this journal scales these nodes")
 		}
 	case "GET /api/nodes":
 		list := []*node{}

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 const (
 	silentAfter  = 3 * time.Second  // what a router said longer ago is not believed
 	takeInWithin = 15 * time.Second // a router has nodes again that it had lost, or it does not want them
+	twinWithin   = (scaler.TwinSeconds + 2) * time.Second // the claim of a process that was killed has ended
 	mostPast     = 1024             // names of nodes that are gone
 )
 
@@ -40,6 +42,7 @@ type Options struct {
 // scaler.Routers.
 type Routers struct {
 	opt    Options
+	mark   string // of this process
 	client http.Client
 	all    []*router
 	meter  scaler.Meter // of the loop's goroutine
@@ -68,7 +71,7 @@ type Status struct {
 
 // New returns Routers that ask nobody before Check or Run.
 func New(opt Options) *Routers {
-	rs := &Routers{opt: opt, client: http.Client{Transport: opt.Transport}, wanted: map[string]*wanted{}, past: map[string]bool{}}
+	rs := &Routers{opt: opt, mark: rand.Text(), client: http.Client{Transport: opt.Transport}, wanted: map[string]*wanted{}, past: map[string]bool{}}
 	for _, base := range opt.Routers {
 		rs.all = append(rs.all, newRouter(rs, base))
 	}
@@ -76,14 +79,15 @@ func New(opt Options) *Routers {
 }
 
 // Check claims the nodes at each router, and fails if one refuses: another scaler
-// scales them, or the token is wrong. One that does not answer is no failure: nothing
-// is changed until it does.
+// scales them, or the token is wrong. It waits for the end of the claim of a process
+// before, if that was killed. A router that does not answer is no failure: nothing is
+// changed until it does.
 func (rs *Routers) Check(ctx context.Context) error {
 	errs := make([]error, len(rs.all))
 	var wait sync.WaitGroup
 	for i, r := range rs.all {
 		wait.Go(func() {
-			if err := r.claim(ctx); refused(err) != 0 {
+			if err := r.firstClaim(ctx); refused(err) != 0 {
 				errs[i] = err
 			}
 		})
@@ -92,11 +96,15 @@ func (rs *Routers) Check(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Run asks the routers until ctx ends. Nodes that they have stay.
+// Run asks the routers until ctx ends, and tells them then that another process may.
+// Nodes that they have stay.
 func (rs *Routers) Run(ctx context.Context) {
 	var wait sync.WaitGroup
 	for _, r := range rs.all {
-		wait.Go(func() { r.run(ctx) })
+		wait.Go(func() {
+			r.run(ctx)
+			_ = r.claim(context.WithoutCancel(ctx), true) // who does not hear it waits for the claim's end
+		})
 	}
 	wait.Wait()
 	rs.client.CloseIdleConnections()

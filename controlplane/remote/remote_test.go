@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -51,7 +52,7 @@ func TestTwoRouters(t *testing.T) {
 			t.Errorf("traffic was lost: %+v", s)
 		}
 		claim := w.a.claims[len(w.a.claims)-1]
-		if claim != (scaler.Claim{ID: epoch, Fleet: "f", Model: "m"}) {
+		if claim != (scaler.Claim{ID: epoch, Process: w.mark, Fleet: "f", Model: "m"}) {
 			t.Errorf("claim: %+v", claim)
 		}
 	})
@@ -330,6 +331,34 @@ func TestRefused(t *testing.T) {
 		w.pass(1)
 		if s := w.signals(); !strings.Contains(s.Missing, "router http://b refuses: POST /api/scaler/claim: another scaler") {
 			t.Errorf("signals: %+v", s)
+		}
+	})
+}
+
+// TestTwin: a process before that was killed is waited for, one that lives is not; whoever
+// ends says so.
+func TestTwin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, began: time.Now(), a: newFake(), b: newFake()}
+		began := time.Now()
+		w.a.twin, w.b.twin = began.Add(3500*time.Millisecond), began.Add(time.Second)
+		if err := New(options(w)).Check(t.Context()); err != nil || time.Since(began) != 4*time.Second {
+			t.Errorf("it was killed: %v after %v", err, time.Since(began))
+		}
+		began = time.Now()
+		w.a.twin = began.Add(time.Hour)
+		if err := New(options(w)).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "with this journal") || time.Since(began) > 2*scaler.TwinSeconds*time.Second {
+			t.Errorf("it lives: %v after %v", err, time.Since(began))
+		}
+		w.a.twin = time.Time{}
+		ctx, cancel := context.WithCancel(t.Context())
+		rs, ended := New(options(w)), make(chan struct{})
+		go func() { defer close(ended); rs.Run(ctx) }()
+		w.pass(1)
+		cancel()
+		<-ended
+		if claim := w.a.claims[len(w.a.claims)-1]; !claim.Ends || claim.Process != rs.mark {
+			t.Errorf("it has not said that it ends: %+v", claim)
 		}
 	})
 }

@@ -98,20 +98,38 @@ func (r *router) run(ctx context.Context) {
 	}
 }
 
-// claim says that this scaler scales the router's nodes.
-func (r *router) claim(ctx context.Context) error {
+// claim says that this process scales the router's nodes, or that it does no longer.
+func (r *router) claim(ctx context.Context, ends bool) error {
 	opt := &r.of.opt
-	c := scaler.Claim{ID: opt.ID, Fleet: opt.Fleet, Model: opt.Model}
+	c := scaler.Claim{ID: opt.ID, Process: r.of.mark, Fleet: opt.Fleet, Model: opt.Model, Ends: ends}
 	if s := opt.Status(); s != nil {
 		c.May = s.MayCome()
 	}
 	return r.call(ctx, http.MethodPost, "/api/scaler/claim", c, nil)
 }
 
+// firstClaim is claim, with patience for a process that was killed: the router takes it
+// to be there for a moment still.
+func (r *router) firstClaim(ctx context.Context) error {
+	began := time.Now()
+	for {
+		err := r.claim(ctx, false)
+		if !refusedForNow(err) || time.Since(began) > twinWithin {
+			return err
+		}
+		r.of.opt.Log.Info("scaler: waits for the claim of a process before to end", "router", r.base, "says", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
 // look asks the router. The reading comes last: it says whether the router has taken
 // over from another process, which the nodes' counts would lack.
 func (r *router) look(ctx context.Context) (*view, error) {
-	if err := r.claim(ctx); err != nil {
+	if err := r.claim(ctx, false); err != nil {
 		return nil, err
 	}
 	v := &view{asked: time.Now(), nodes: map[string]node{}, at: map[string]string{}}
