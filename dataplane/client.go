@@ -514,16 +514,13 @@ func (l *loop) endAll() {
 	}
 }
 
-// drainGraceNs is how long a client must have been silent, since its last answer
-// and since draining began, to be closed: its next request may be on its way.
-// One that comes is answered, with Connection: close.
-const drainGraceNs = int64(1e9)
-
-// closeIdleClients closes the clients that have waited for nothing long enough.
-func (l *loop) closeIdleClients() {
+// closeIdleClients closes the clients that have waited for nothing long enough, since
+// their last answer and since draining began: the next request of one may be on its way,
+// and one that comes is answered, with Connection: close.
+func (l *loop) closeIdleClients(graceNs int64) {
 	for c := l.open.first; c != nil; {
 		next := c.next
-		if c.state == stHead && c.x == nil && l.now-max(c.idleNs, l.d.drainNs.Load()) >= drainGraceNs {
+		if c.state == stHead && c.x == nil && l.now-max(c.idleNs, l.d.drainNs.Load()) >= graceNs {
 			l.endIdle(c)
 		}
 		c = next

@@ -189,10 +189,12 @@ func (d *Dataplane) Active() int64 { return d.active.Load() }
 // Clients returns how many connections of clients are open.
 func (d *Dataplane) Clients() int64 { return d.clients.Load() }
 
-// Drain stops accepting, closes idle client connections, answers what is under
-// way with Connection: close, what waits for a node with 503, and returns when
-// nothing is under way or ctx ends. It reports how many requests it left unanswered.
-func (d *Dataplane) Drain(ctx context.Context) int64 {
+// Drain stops accepting, closes the connections of clients that have been idle for the
+// grace, answers what is under way with Connection: close, what waits for a node with
+// 503, and returns when nothing is under way or ctx ends. It reports how many requests it
+// left unanswered. A client that sends in the moment in which it is closed cannot know
+// whether it was heard (RFC 9112, section 9.3.1): the longer the grace, the fewer do.
+func (d *Dataplane) Drain(ctx context.Context, grace time.Duration) int64 {
 	d.drainNs.Store(d.nowNs())
 	d.draining.Store(true)
 	d.accept.stop()
@@ -202,7 +204,7 @@ func (d *Dataplane) Drain(ctx context.Context) int64 {
 	for {
 		d.each(func(l *loop) {
 			l.refuseParked()
-			l.closeIdleClients()
+			l.closeIdleClients(int64(grace))
 		})
 		if d.active.Load() == 0 && d.clients.Load() == 0 {
 			return 0

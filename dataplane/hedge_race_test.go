@@ -290,7 +290,7 @@ func TestDrainServesRace(t *testing.T) {
 	c.send(post("drain", streamed))
 	eventually(t, "the hedge", func() bool { return hedged(r, n) })
 	drained := make(chan int64)
-	go func() { drained <- r.d.Drain(t.Context()) }()
+	go func() { drained <- r.d.Drain(t.Context(), time.Second) }()
 	eventually(t, "draining", r.d.Draining)
 	close(release)
 	if got := c.answer("POST"); !strings.Contains(got.body, "second") || !got.Close {

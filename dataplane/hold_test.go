@@ -354,7 +354,7 @@ func TestHeldWhenTheRouterEnds(t *testing.T) {
 		"drained": func(r *router) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			if left := r.d.Drain(ctx); left != 0 {
+			if left := r.d.Drain(ctx, time.Second); left != 0 {
 				r.t.Errorf("%d requests left", left)
 			}
 		},
@@ -391,7 +391,7 @@ func TestHeldWhenTheRouterEnds(t *testing.T) {
 		cl := r.dial()
 		cl.alive()
 		drained := make(chan int64)
-		go func() { drained <- r.d.Drain(t.Context()) }()
+		go func() { drained <- r.d.Drain(t.Context(), time.Second) }()
 		eventually(t, "draining", r.d.Draining)
 		cl.send(post("late", chatBody))
 		expectError(t, cl.answer("POST"), 503, "stopping", "")

@@ -217,7 +217,7 @@ func TestDrain(t *testing.T) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		drained <- r.d.Drain(ctx)
+		drained <- r.d.Drain(ctx, time.Second)
 	}()
 	idle.ended()
 	fresh.ended()
@@ -274,7 +274,7 @@ func TestDrainGivesUp(t *testing.T) {
 	eventually(t, "the request at the node", func() bool { return len(a.requests()) == 1 })
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if n := r.d.Drain(ctx); n != 1 {
+	if n := r.d.Drain(ctx, time.Second); n != 1 {
 		t.Errorf("%d requests left, want 1", n)
 	}
 }

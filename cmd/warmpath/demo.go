@@ -108,7 +108,7 @@ func (d *demo) stopRouter() {
 	drain, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	d.router.control.HaltScaler()
-	d.router.data.Drain(drain)
+	d.router.data.Drain(drain, stoppedGrace)
 	d.router.stop()
 }
 

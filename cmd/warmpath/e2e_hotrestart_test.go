@@ -256,7 +256,7 @@ func TestHotRestart(t *testing.T) {
 	s.end(t)
 	checkStreams(t, streams, tokens)
 	for i, old := range olds {
-		if code := old.wait(t, 5*time.Second); code != 0 {
+		if code := old.wait(t, startWithin); code != 0 {
 			t.Errorf("process %d: exit code %d", i, code)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -116,18 +117,25 @@ func (s *succession) untilSignal() error {
 				continue
 			}
 			s.withdraw()
-			return r.shutdown(signals, 1)
+			return r.shutdown(signals, 1, stoppedGrace)
 		case <-s.done():
 			defer s.server.Stop()
-			return r.shutdown(signals, 2) // the first one asks for what is done already
+			return r.shutdown(signals, 2, succeededGrace) // the first one asks for what is done already
 		case <-r.data.Stopped():
 			return fmt.Errorf("event loops ended: %w", r.data.Stop())
 		}
 	}
 }
 
+// How long clients keep connections that they do not use. Somebody waits for a process
+// that was told to stop; nobody does for one that has a successor.
+const (
+	stoppedGrace   = time.Second
+	succeededGrace = 5 * time.Second
+)
+
 // shutdown drains and stops; so many more signals cut the draining short.
-func (r *router) shutdown(signals <-chan os.Signal, more int) error {
+func (r *router) shutdown(signals <-chan os.Signal, more int, grace time.Duration) error {
 	r.control.HaltScaler() // what it would see from now on is not the load
 	limit := r.control.Config().Timeouts.DrainProcess
 	r.log.Info("draining", "under_way", r.data.Active(), "limit", limit)
@@ -151,7 +159,7 @@ func (r *router) shutdown(signals <-chan os.Signal, more int) error {
 			}
 		}
 	}()
-	left := r.data.Drain(ctx)
+	left := r.data.Drain(ctx, grace)
 	cancel()
 	r.stop()
 	if left > 0 {

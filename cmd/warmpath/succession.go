@@ -151,7 +151,7 @@ func (g giver) Leave() {
 	g.router.stopAdmin()
 	atOnce, cancel := context.WithCancel(context.Background())
 	cancel()
-	g.router.data.Drain(atOnce)
+	g.router.data.Drain(atOnce, succeededGrace)
 }
 
 // done tells when a successor has taken over.
