@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	silentAfter  = 3 * time.Second  // what a router said longer ago is not believed
-	takeInWithin = 15 * time.Second // a router has nodes again that it had lost, or it does not want them
+	silentAfter  = 3 * time.Second                        // what a router said longer ago is not believed
+	takeInWithin = 15 * time.Second                       // a router has nodes again that it had lost, or it does not want them
 	twinWithin   = (scaler.TwinSeconds + 2) * time.Second // the claim of a process that was killed has ended
-	mostPast     = 1024             // names of nodes that are gone
+	mostPast     = 1024                                   // names of nodes that are gone
 )
 
 // Options are fixed for the life of Routers.
