@@ -28,7 +28,7 @@ type scaling struct {
 	journal   *scaler.Journal // nil without a state_dir
 	meter     scaler.Meter
 	expecting bool              // the State was told to hold requests; the loop's goroutine's
-	keys      map[string]string // of the nodes that were published, by their URLs; the loop's goroutine's
+	keys      map[string]string // of the nodes that were published, by their canonical URLs; the loop's goroutine's
 	loop      atomic.Pointer[scaler.Loop]
 	halt      context.CancelFunc
 	ended     chan struct{} // closed when run has ended
@@ -134,10 +134,30 @@ func (s *scaling) Signals(nowNs int64) scaler.Signals {
 	r := s.c.Reading(s.c.opt.Config.Scaler.Model)
 	// The loop's clock and the events' differ by when they began.
 	shift := nowNs - s.c.NowNs()
+	others := map[string]string{}
+	for _, n := range s.c.State().Nodes {
+		if key, ours := s.keyOf(n); ours && key != n.Spec.Name {
+			others[n.Spec.Name] = key
+		}
+	}
 	for i := range r.Nodes {
-		r.Nodes[i].SinceNs += shift
+		n := &r.Nodes[i]
+		n.SinceNs += shift
+		if key := others[n.Name]; key != "" {
+			n.Name = key
+		}
 	}
 	return s.meter.Signals(nowNs, map[string]*scaler.Reading{"this router": &r})
+}
+
+// keyOf is the scaler's name of a node, if it is the scaler's. A source of others may
+// have named it first, by another name: a URL is that of one engine.
+func (s *scaling) keyOf(n *state.Node) (key string, ours bool) {
+	if n.Source == state.ScalerSource {
+		return n.Spec.Name, true
+	}
+	key, ours = s.keys[n.Spec.URL]
+	return key, ours
 }
 
 // expect has requests wait for nodes as long as there may be some.
@@ -157,15 +177,11 @@ func (s *scaling) expect() {
 func (s *scaling) Watch() (nodes []scaler.Watch, ok bool) {
 	s.expect()
 	for _, n := range s.c.State().Nodes {
-		w := scaler.Watch{Key: n.Spec.Name, Phase: phaseOf(n), Draining: n.Drain, InFlight: n.Load.Requests.Load()}
-		if n.Source != state.ScalerSource {
-			// A source of others may have named the node first: it goes on being sent to.
-			key, ours := s.keys[n.Spec.URL]
-			if !ours {
-				continue
-			}
-			w.Key, w.Draining = key, w.Phase == scaler.Draining
+		key, ours := s.keyOf(n)
+		if !ours {
+			continue
 		}
+		w := scaler.Watch{Key: key, Phase: phaseOf(n), Draining: n.Drain, InFlight: n.Load.Requests.Load()}
 		if n.SampleFresh && n.Health != fleet.Down {
 			w.Running = gauge(n.Sample.Running)
 		}
@@ -180,7 +196,9 @@ func (s *scaling) Publish(nodes []scaler.Owned) {
 	s.keys = make(map[string]string, len(nodes))
 	for i := range nodes {
 		n := &nodes[i]
-		s.keys[n.URL] = n.Key
+		if end, err := state.ParseEndpoint(n.URL); err == nil { // else Replace says why not
+			s.keys[end.URL] = n.Key
+		}
 		specs = append(specs, s.offers[n.Offer].Spec(n.Key, n.URL))
 	}
 	err := s.c.owned.Replace(specs)
@@ -196,11 +214,17 @@ func (s *scaling) Publish(nodes []scaler.Owned) {
 
 // Drain implements scaler.Routers.
 func (s *scaling) Drain(key string, back bool) {
+	name := key
+	for _, n := range s.c.State().Nodes {
+		if found, ours := s.keyOf(n); ours && found == key {
+			name = n.Spec.Name
+		}
+	}
 	if back {
-		s.c.Send(state.UndrainAsked{NowNs: s.c.NowNs(), Node: key})
+		s.c.Send(state.UndrainAsked{NowNs: s.c.NowNs(), Node: name})
 		return
 	}
-	s.c.Send(state.DrainAsked{NowNs: s.c.NowNs(), Node: key})
+	s.c.Send(state.DrainAsked{NowNs: s.c.NowNs(), Node: name})
 }
 
 // Scaler returns what the scaler has done last, nil if there is none or it does not

@@ -209,18 +209,25 @@ func TestScalerRefused(t *testing.T) {
 	}
 }
 
-// A node of the scaler that the router has from another source serves under that name:
-// the scaler does not take it for one that never came.
-func TestScalerNodeOfAnotherName(t *testing.T) {
+// Nodes of the scaler that the router has from another source, under other names, are the
+// scaler's all the same: they are counted once, and given back.
+func TestScalerNodesOfOtherNames(t *testing.T) {
 	t.Parallel()
-	e := ct.StartEngine(t, "m")
-	p := ct.StartProvider(t, e.URL())
-	text := scaled(t.TempDir(), "  min: 2\n  max: 2\n", p.Offer("hook"))
-	r := ct.Start(t, strings.Replace(text, "nodes: []", fmt.Sprintf("nodes: [{name: mine, url: %q}]", e.URL()), 1))
-	ct.Eventually(t, "the scaler sees it serve", func() bool {
+	one, two := ct.StartEngine(t, "m"), ct.StartEngine(t, "m")
+	p, folder := ct.StartProvider(t, one.URL(), two.URL()), t.TempDir()
+	start := func(limits string) *ct.Router {
+		nodes := fmt.Sprintf("nodes: [{name: mine, url: %q}, {name: yours, url: %q}]", one.URL(), two.URL())
+		return ct.Start(t, strings.Replace(scaled(folder, limits, p.Offer("hook")), "nodes: []", nodes, 1))
+	}
+	r := start("  min: 3\n  max: 3\n")
+	ct.Eventually(t, "both are the scaler's, and a third one is lacking", func() bool {
 		s, _ := r.Control.Scaler()
-		return s != nil && len(s.Nodes) > 0 && s.Nodes[0].Stage == scaler.StageServing
+		return s != nil && len(p.Made()) == 2 && s.Offers[0].Withheld != "" && len(s.Nodes) == 2 &&
+			s.Nodes[0].Stage == scaler.StageServing && s.Nodes[1].Stage == scaler.StageServing
 	})
+	r.Control.Stop()
+	start("  min: 1\n  max: 1\n")
+	ct.Eventually(t, "one is given back", func() bool { return len(p.Made()) == 1 })
 }
 
 // A router without a scaler has none to ask.

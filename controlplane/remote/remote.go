@@ -50,6 +50,7 @@ type Routers struct {
 	mu      sync.Mutex
 	told    bool               // Publish was called; guarded by mu, as what follows
 	wanted  map[string]*wanted // by name
+	keys    map[string]string  // names of wanted by their URLs
 	invalid string             // why nodes that providers named cannot be published
 	past    map[string]bool    // names that were wanted and are not
 	ordered time.Time          // when a node was drained or taken back last
@@ -130,7 +131,9 @@ func (rs *Routers) Signals(nowNs int64) scaler.Signals {
 		// The router's clock and the loop's differ by when they began.
 		shift := nowNs - int64(now.Sub(r.view.asked)) - reading.NowNs
 		for i := range reading.Nodes {
-			reading.Nodes[i].SinceNs += shift
+			n := &reading.Nodes[i]
+			n.SinceNs += shift
+			n.Name = rs.nameOf(r.view, n.Name)
 		}
 		readings[r.base] = &reading
 	}
@@ -181,19 +184,14 @@ func (rs *Routers) joined(name string) (w scaler.Watch, there bool) {
 		if r.view.reading.Former { // there may be requests: who knows of them does not answer any more
 			w.InFlight, there = w.InFlight+1, true
 		}
-		n, ok := r.view.nodes[name]
-		ours := ok && n.Source == state.APISource
-		if !ours {
-			n, ok = r.view.nodes[r.view.at[rs.wanted[name].spec.URL]]
-		}
+		n, ok := r.view.find(name, rs.wanted[name])
 		if !ok {
 			continue
 		}
 		there = true
 		phase := n.phase()
 		w.InFlight += n.InFlight
-		// One that the router has from somebody else goes on being sent to.
-		w.Draining = w.Draining && n.Drain && (ours || phase == scaler.Draining)
+		w.Draining = w.Draining && n.Drain
 		if phase == scaler.Ready || phase == scaler.Draining && w.Phase == scaler.Down || phase == scaler.Starting && w.Phase != scaler.Ready {
 			w.Phase = phase
 		}
@@ -207,12 +205,23 @@ func (rs *Routers) joined(name string) (w scaler.Watch, there bool) {
 	return w, there
 }
 
+// nameOf is the scaler's name of a node that a router may have from another source,
+// under another one. The caller holds mu.
+func (rs *Routers) nameOf(v *view, name string) string {
+	n := v.nodes[name]
+	key := rs.keys[n.URL]
+	if _, there := v.nodes[key]; key == "" || there || n.Source == state.APISource {
+		return name
+	}
+	return key
+}
+
 // Publish implements scaler.Routers.
 func (rs *Routers) Publish(nodes []scaler.Owned) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	before, first := rs.wanted, !rs.told
-	rs.wanted, rs.told = map[string]*wanted{}, true
+	rs.wanted, rs.keys, rs.told = map[string]*wanted{}, map[string]string{}, true
 	var invalid []string
 	for i := range nodes {
 		n := &nodes[i]
@@ -221,6 +230,7 @@ func (rs *Routers) Publish(nodes []scaler.Owned) {
 			invalid = append(invalid, err.Error())
 			continue
 		}
+		rs.keys[spec.URL] = n.Key
 		rs.wanted[n.Key] = &wanted{spec: spec, served: n.Stage == scaler.StageServing, drain: n.Stage == scaler.StageLeaving}
 		delete(rs.past, n.Key)
 		if first && n.TakenBack() {

@@ -364,7 +364,7 @@ func TestTwin(t *testing.T) {
 }
 
 // TestOthersName: a router has the node from a source of its own, under another name. It
-// is the scaler's all the same: what is on it counts, and it drains only if it does there.
+// is the scaler's all the same, in what is known of it and what is done with it.
 func TestOthersName(t *testing.T) {
 	inWorld(t, func(w *world) {
 		n := owned("1", scaler.StageServing)
@@ -372,17 +372,32 @@ func TestOthersName(t *testing.T) {
 			f.nodes["pod"] = &node{Name: "pod", URL: n.URL, State: "ready", Source: "kubernetes", InFlight: 7}
 		})
 		w.Publish([]scaler.Owned{n})
+		w.pass(2)
+		w.did()
 		w.pass(1)
-		w.a.set(func(f *fake) { delete(f.nodes, n.Key) }) // it takes no two of one URL
+		if got, calls := w.a.names(), w.a.did(); !slices.Equal(got, []string{"pod"}) || len(calls) > 0 || w.Refused() != "" {
+			t.Errorf("it has %q, was asked %q and refuses %q", got, calls, w.Refused())
+		}
+		if s := w.signals(); s.Missing != "" || len(s.Nodes) != 1 || s.Nodes[0].Name != n.Key || s.Nodes[0].Phase != scaler.Ready || s.Nodes[0].InFlight != 7 {
+			t.Errorf("signals: %+v", s)
+		}
+		if got := w.watched(n.Key); got.Draining || got.InFlight != 7 || got.Phase != scaler.Ready {
+			t.Errorf("a router sends to it: %+v", got)
+		}
+		w.pass(1)
 		w.Drain(n.Key, false)
 		n.Stage = scaler.StageLeaving
 		w.Publish([]scaler.Owned{n})
-		w.a.set(func(f *fake) { delete(f.nodes, n.Key) })
-		w.pass(1)
-		w.a.set(func(f *fake) { delete(f.nodes, n.Key) })
-		w.pass(1)
-		if got := w.watched(n.Key); got.Draining || got.InFlight != 7 || got.Phase != scaler.Ready {
-			t.Errorf("a router sends to it: %+v", got)
+		w.pass(2)
+		if got := w.watched(n.Key); !got.Draining || got.InFlight != 7 {
+			t.Errorf("it was told to leave: %+v", got)
+		}
+		w.Drain(n.Key, true)
+		n.Stage = scaler.StageServing
+		w.Publish([]scaler.Owned{n})
+		w.pass(2)
+		if got := w.watched(n.Key); got.Draining || got.Phase != scaler.Ready {
+			t.Errorf("it was taken back: %+v", got)
 		}
 	})
 }

@@ -45,6 +45,16 @@ type view struct {
 	reading scaler.Reading
 }
 
+// find is a node of the scaler as the router has it: by its name, or else, as a source of
+// others may have named it first, by its URL. A URL is that of one engine.
+func (v *view) find(name string, w *wanted) (n node, there bool) {
+	if n, there = v.nodes[name]; there && (n.Source == state.APISource || w != nil && n.URL == w.spec.URL) || w == nil {
+		return n, there
+	}
+	n, there = v.nodes[v.at[w.spec.URL]]
+	return n, there
+}
+
 // node is what matters here of a node as GET /api/nodes shows it.
 type node struct {
 	Name     string   `json:"name"`
@@ -164,7 +174,7 @@ func (r *router) took(ctx context.Context, v *view, err error) {
 	r.view = v
 	lacks := map[string]time.Time{}
 	for name, w := range rs.wanted {
-		n, there := v.nodes[name]
+		n, there := v.find(name, w)
 		if !w.served || there && n.phase() != scaler.Starting {
 			continue
 		}
@@ -176,7 +186,7 @@ func (r *router) took(ctx context.Context, v *view, err error) {
 	}
 	r.lacks = lacks
 	for name := range r.back {
-		if n, there := v.nodes[name]; !there || !n.Drain {
+		if n, there := v.find(name, rs.wanted[name]); !there || !n.Drain {
 			delete(r.back, name)
 		}
 	}
@@ -240,18 +250,18 @@ func (r *router) deeds(v *view) (deeds []deed) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(rs.wanted)) {
 		w := rs.wanted[name]
-		n, there := v.nodes[name]
+		n, there := v.find(name, w)
 		switch {
 		case !there && w.drain: // a router that does not have it has sent it nothing, and shall not
-		case !there, n.Source != state.APISource: // the router says why not, if it is another's
+		case !there: // the router says why not, if the name is another's
 			do(name, http.MethodPost, "", w.spec)
 		case n.URL != w.spec.URL:
 			do(name, http.MethodDelete, "", nil)
 			do(name, http.MethodPost, "", w.spec)
 		case w.drain && !n.Drain:
-			do(name, http.MethodPost, "/drain", nil)
+			do(n.Name, http.MethodPost, "/drain", nil)
 		case !w.drain && n.Drain && r.back[name]:
-			do(name, http.MethodPost, "/undrain", nil)
+			do(n.Name, http.MethodPost, "/undrain", nil)
 		}
 	}
 	return deeds
