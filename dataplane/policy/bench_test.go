@@ -74,7 +74,7 @@ func everyPolicy(tb failer, do func(label string, p Policy)) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	for _, n := range []int{4, 16, 256} {
+	for _, n := range []int{4, 16, 256, 1000} {
 		s, req, match, loads, in := benchFleet(n)
 		everyPolicy(b, func(label string, p Policy) {
 			b.Run(fmt.Sprintf("%s/nodes=%d", label, n), func(b *testing.B) {

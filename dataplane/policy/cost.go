@@ -56,14 +56,15 @@ func (p *cost) Name() string { return "cost" }
 func (*cost) Needs() Needs { return Needs{} }
 
 func (p *cost) Prepare(s *fleet.Snapshot) Prepared {
-	d := &costPrepared{cost: *p, view: pricing(s), pace: secondsPerToken(s, prefillRate, p.rate)}
-	d.fixed = make([]float64, len(s.Nodes))
-	for slot := range d.fixed {
+	d := &costPrepared{cost: *p, view: pricing(s), prices: make([]price, len(s.Nodes))}
+	for slot, pace := range secondsPerToken(s, prefillRate, p.rate) {
 		f := &d.nodes[slot]
-		d.fixed[slot] = f.secondsOfTrip
+		c := price{pace: pace, engineLoad: f.engineLoad, fixed: f.secondsOfTrip}
 		if full := (f.kvUse - p.kvStart) / (1 - p.kvStart); f.kvKnown && full > 0 {
-			d.fixed[slot] += p.kvSeconds * full * full
+			c.fixed += p.kvSeconds * full * full
 		}
+		d.prices[slot] = c
+		d.farAway = d.farAway || !f.tripKnown && f.island != ""
 	}
 	return d
 }
@@ -71,8 +72,15 @@ func (p *cost) Prepare(s *fleet.Snapshot) Prepared {
 type costPrepared struct {
 	cost
 	view
-	pace  []float64 // seconds of prefill a token at the start of a prompt, by slot
-	fixed []float64 // seconds of trip and barrier, by slot
+	prices  []price // by slot
+	farAway bool    // a node may be outside the router's island, and its trip is not known
+}
+
+// price is all that a decision reads of most nodes, side by side in memory.
+type price struct {
+	pace       float64 // seconds of prefill a token at the start of a prompt
+	engineLoad float64 // as in facts
+	fixed      float64 // seconds of trip and barrier
 }
 
 func (d *costPrepared) Decide(req *Request, match *Match, loads *Loads, in *Inputs, out *Decision) {
@@ -81,16 +89,21 @@ func (d *costPrepared) Decide(req *Request, match *Match, loads *Loads, in *Inpu
 		return
 	}
 	k := 1 / (1 - d.pressure*clamp01(in.Pressure))
+	none := d.work(req, &Candidate{}) // of most nodes of a large fleet
 	for i := range list {
 		c := &list[i]
-		f := &d.nodes[c.Slot]
-		own := d.own(req, c)
-		queue := c.counted(at(loads.PrefillTokens, c.Slot)) * d.pace[c.Slot]
-		running := d.busy(c)
-		c.Score = k*own + queue + d.batch*own*running + d.fixed[c.Slot]
-		if !f.tripKnown && req.Island != "" && f.island != "" && f.island != req.Island {
-			c.Score += d.farSeconds
+		n := &d.prices[c.Slot]
+		own := none
+		if c.MatchedTokens > 0 {
+			own = d.work(req, c)
 		}
+		own *= n.pace
+		queue := c.counted(at(loads.PrefillTokens, c.Slot)) * n.pace
+		running := max(float64(c.InFlight), n.engineLoad) * c.times()
+		c.Score = k*own + queue + d.batch*own*running + n.fixed
+	}
+	if d.farAway && req.Island != "" {
+		d.addTrips(req, list)
 	}
 	if d.manyIslands {
 		d.bind(req, match, list)
@@ -99,12 +112,23 @@ func (d *costPrepared) Decide(req *Request, match *Match, loads *Loads, in *Inpu
 	out.Reason = d.prefixReason(req, match, out, byKey)
 }
 
-// own is the seconds of prefill of the tokens a node does not hold: the
-// integral of the cost of a token from the first uncached position to the end.
-func (d *costPrepared) own(req *Request, c *Candidate) float64 {
+// work is the prefill of the tokens a node does not hold, in tokens at the start of a
+// prompt: the integral of the cost of a token from the first uncached position to the
+// end.
+func (d *costPrepared) work(req *Request, c *Candidate) float64 {
 	tokens := uncached(req, c)
 	middle := float64(c.MatchedTokens) + tokens/2
-	return tokens * (1 + middle/d.doubling) * d.pace[c.Slot]
+	return tokens * (1 + middle/d.doubling)
+}
+
+// addTrips adds the round trip that is assumed to nodes outside the router's island.
+func (d *costPrepared) addTrips(req *Request, list []Candidate) {
+	for i := range list {
+		c := &list[i]
+		if f := &d.nodes[c.Slot]; !f.tripKnown && f.island != "" && f.island != req.Island {
+			c.Score += d.farSeconds
+		}
+	}
 }
 
 // bind puts nodes outside the prompt's island behind those inside it.

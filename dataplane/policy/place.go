@@ -30,15 +30,14 @@ func pairHash(key, nameHash uint64) uint64 { return mix(mix(key) ^ nameHash) }
 // usual score -w ÷ ln u, largest first, is its reciprocal. A node of class w
 // wins w ÷ Σw of the keys, and only the keys of a node that leaves move.
 func (v *view) distance(key uint64, slot int) float64 {
-	f := &v.nodes[slot]
-	return -math.Log(unit(pairHash(key, f.nameHash))) / f.class
+	return -math.Log(unit(pairHash(key, v.hashes[slot]))) / v.nodes[slot].class
 }
 
 // tieDistance orders nodes as distance does; it spares the logarithm where
 // all classes are equal.
 func (v *view) tieDistance(key uint64, slot int) float64 {
 	if v.equalClasses {
-		return -unit(pairHash(key, v.nodes[slot].nameHash))
+		return -unit(pairHash(key, v.hashes[slot]))
 	}
 	return v.distance(key, slot)
 }
@@ -95,7 +94,7 @@ func (v *view) newRing(slots []int32, virtual int) ring {
 	r := make(ring, 0, len(slots)*virtual)
 	for _, slot := range slots {
 		for i := range virtual {
-			r = append(r, point{hash: pairHash(uint64(i)+1, v.nodes[slot].nameHash), slot: slot})
+			r = append(r, point{hash: pairHash(uint64(i)+1, v.hashes[slot]), slot: slot})
 		}
 	}
 	slices.SortFunc(r, func(a, b point) int {
@@ -179,7 +178,7 @@ func find(list []Candidate, slot int) int {
 // of their name hashes, then round about. It reorders the list.
 func (v *view) byModulo(key uint64, list []Candidate) {
 	for i := range list {
-		list[i].tie = unit(v.nodes[list[i].Slot].nameHash)
+		list[i].tie = unit(v.hashes[list[i].Slot])
 	}
 	slices.SortFunc(list, func(a, b Candidate) int { return byTie.compare(&a, &b) })
 	n := len(list)

@@ -76,7 +76,7 @@ type Candidate struct {
 
 // Ordered is how many of a Decision's candidates, from the first on, are in the
 // order in which they would be tried. Those behind them are worse than all of
-// these, but in no particular order: retries end long before.
+// these, but in no particular order: retries seldom come so far.
 const Ordered = 8
 
 // Decision is the outcome of one Decide. Its slices are reused by the next

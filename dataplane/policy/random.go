@@ -31,7 +31,7 @@ func (d *randomPrepared) Decide(req *Request, match *Match, loads *Loads, in *In
 	}
 	for i := range list {
 		c := &list[i]
-		c.Score = unit(pairHash(in.Rand, d.nodes[c.Slot].nameHash))
+		c.Score = unit(pairHash(in.Rand, d.hashes[c.Slot]))
 		if c.more != 0 {
 			c.Score = 1 - math.Pow(1-c.Score, c.times()) // the chance of 1 ÷ ramp of a node
 		}

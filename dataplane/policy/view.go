@@ -13,6 +13,7 @@ import (
 // the slots that may take requests. Immutable after newView.
 type view struct {
 	nodes        []facts  // by slot
+	hashes       []uint64 // of their names, by slot: apart, as ties are broken by nothing else
 	models       []roster // by model
 	fleet        roster   // every node, for requests that name no model
 	equalClasses bool     // all capacity classes are equal, so rendezvous needs no logarithm
@@ -23,7 +24,6 @@ type view struct {
 // facts are the parts of a fleet.Node that more than one policy reads, with
 // odd values made harmless.
 type facts struct {
-	nameHash      uint64
 	class         float64 // capacity class, finite and positive
 	maxInFlight   int64   // 0 = no cap
 	maxModelLen   int     // 0 = unknown
@@ -42,13 +42,15 @@ type roster struct {
 	open       []int32 // slots that are ready with a closed breaker, ascending
 	warm       []int32 // slots whose cache may still be of use: open, draining or behind an open breaker
 	longest    int     // the largest context of its nodes in any state; math.MaxInt if one is unknown
+	shortest   int     // the smallest that is known of those open; 0 = none is
+	capped     bool    // one of those open takes no more than so many at once
 	nodes      int     // nodes that are not gone, in any state
 	meanOutput float64 // output tokens; 0 = none seen yet
 }
 
 // newView gathers the facts of a snapshot.
 func newView(s *fleet.Snapshot) view {
-	v := view{nodes: make([]facts, len(s.Nodes)), models: make([]roster, len(s.Models)), equalClasses: true}
+	v := view{nodes: make([]facts, len(s.Nodes)), hashes: make([]uint64, len(s.Nodes)), models: make([]roster, len(s.Models)), equalClasses: true}
 	var first *facts
 	every := make([]int, 0, len(s.Nodes))
 	for slot, n := range s.Nodes {
@@ -56,7 +58,7 @@ func newView(s *fleet.Snapshot) view {
 			continue
 		}
 		every = append(every, slot)
-		v.nodes[slot] = factsOf(n)
+		v.nodes[slot], v.hashes[slot] = factsOf(n), xxhash.Sum64String(n.Name)
 		if first == nil {
 			first = &v.nodes[slot]
 		}
@@ -74,7 +76,6 @@ func newView(s *fleet.Snapshot) view {
 
 func factsOf(n *fleet.Node) facts {
 	f := facts{
-		nameHash:    xxhash.Sum64String(n.Name),
 		class:       min(max(positive(n.CapacityClass, 1), 1e-3), 1e6),
 		maxInFlight: int64(max(n.MaxInFlight, 0)),
 		maxModelLen: max(n.MaxModelLen, 0),
@@ -111,6 +112,10 @@ func rosterOf(s *fleet.Snapshot, slots []int) roster {
 		}
 		if n.Available() {
 			r.open = append(r.open, int32(slot))
+			r.capped = r.capped || n.MaxInFlight > 0
+			if n.MaxModelLen > 0 && (r.shortest == 0 || n.MaxModelLen < r.shortest) {
+				r.shortest = n.MaxModelLen
+			}
 		}
 	}
 	return r
@@ -127,10 +132,15 @@ func (v *view) roster(model int) *roster {
 	return &v.models[model]
 }
 
-// fits reports whether prompt and answer find room in a context of limit
+// takes reports whether a node may have one more request, of so many tokens.
+func (f *facts) takes(inFlight int64, least, output int) bool {
+	return (f.maxInFlight <= 0 || inFlight < f.maxInFlight) && Fits(least, output, f.maxModelLen)
+}
+
+// Fits reports whether prompt and answer find room in a context of limit
 // tokens; 0 is unknown and refuses nothing. At least one token must be left
 // for the answer, whatever the request asks for.
-func fits(prompt, output, limit int) bool {
+func Fits(prompt, output, limit int) bool {
 	return limit == 0 || (prompt < limit && output <= limit-prompt)
 }
 
