@@ -44,11 +44,17 @@ func (c *ControlPlane) publish(ctx context.Context, s state.State) {
 		}
 	}
 	before := c.opt.Fleet.Load()
-	if err := p.publisher.To(c.opt.Fleet, s); err != nil {
+	snap, err := p.publisher.Next(&s)
+	if err != nil {
 		c.opt.Log.Error("snapshot not published; the last one stays in force", "err", err)
+		snap = before
 	}
-	snap := c.opt.Fleet.Load()
-	if data := c.data.Load(); data != nil {
+	data := c.data.Load()
+	if data != nil {
+		data.Prepare(snap)
+	}
+	c.opt.Fleet.Store(snap)
+	if data != nil {
 		data.Refresh()
 	}
 	c.evacuate(before, snap)

@@ -104,6 +104,7 @@ type loopTally struct {
 	decisions   tally.Counters[DecisionKey]
 	nodes       map[string]*NodeTally
 	bySlot      []*NodeTally
+	nodesWere   []*fleet.Node // that bySlot was made for
 	models      map[string]*ModelTally
 	byModel     []*ModelTally
 	duration    tally.Histogram
@@ -139,11 +140,16 @@ func (t *loopTally) init() {
 func (t *loopTally) refresh(snap *fleet.Snapshot) {
 	if len(t.nodes) > 2*fleet.MaxSlots {
 		clear(t.nodes)
+		t.nodesWere = nil
 	}
-	t.bySlot = resize(t.bySlot, len(snap.Nodes))
+	was := t.nodesWere
+	t.nodesWere, t.bySlot = snap.Nodes, resize(t.bySlot, len(snap.Nodes))
 	for slot, n := range snap.Nodes {
 		if n == nil {
 			t.bySlot[slot] = nil
+			continue
+		}
+		if slot < len(was) && was[slot] != nil && was[slot].Name == n.Name {
 			continue
 		}
 		p := t.nodes[n.Name]

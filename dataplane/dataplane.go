@@ -47,6 +47,8 @@ type Dataplane struct {
 
 	disagreements chan Disagreement
 
+	made atomic.Pointer[view] // the latest that anybody made
+
 	clients     atomic.Int64 // connections accepted and not closed
 	memory      atomic.Int64 // bytes that count against the budget
 	active      atomic.Int64 // requests being answered
@@ -148,17 +150,6 @@ func (d *Dataplane) tick() {
 
 // Apply makes new requests use s. Requests under way keep theirs.
 func (d *Dataplane) Apply(s *Settings) { d.settings.Store(s) }
-
-// Refresh lets the loops that route requests prepare for the snapshot in force, between
-// two turns. Else the next request would wait for that: of a thousand nodes, ten times
-// as long as for its decision.
-func (d *Dataplane) Refresh() {
-	for _, l := range d.loops {
-		if l.routed.Swap(false) {
-			_ = l.el.Execute(func() { l.refresh() }) // fails only when the loops have ended
-		}
-	}
-}
 
 // ApplyExact says for which models prompts are known by their tokens. Requests
 // under way keep what they have.

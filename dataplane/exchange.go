@@ -36,8 +36,8 @@ type exchange struct {
 	req      wire.Request
 	scanner  scan.Scanner
 	chain    prefix.TextChain
-	decision policy.Decision
-	respHead []byte // the answer's head; spans of resp point into it
+	decision policy.Decision // with the best of its candidates
+	respHead []byte          // the answer's head; spans of resp point into it
 	resp     wire.Response
 	held     []byte // body bytes, in wire form, behind a held head
 	watch    stream.Watcher
@@ -66,6 +66,8 @@ type passage struct {
 	units  []prefix.Hash
 	polReq policy.Request
 	exact  Exactness
+
+	considered int // candidates there were
 
 	inexact    string    // why its tokens are not known; "" if they are
 	unitTokens int       // of a unit of units

@@ -64,7 +64,7 @@ func (x *exchange) double() *exchange {
 		head: x.head, req: x.req, decision: x.decision,
 		passage: passage{
 			client: x.client, set: x.set, data: x.data, id: x.id, idLen: x.idLen,
-			snap: x.snap, found: x.found, model: x.model, polReq: x.polReq, exact: x.exact,
+			snap: x.snap, found: x.found, model: x.model, polReq: x.polReq, exact: x.exact, considered: x.considered,
 			tries: x.tries, hedged: true,
 		},
 	}

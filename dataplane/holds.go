@@ -109,8 +109,8 @@ func (l *loop) recorded(x *exchange) {
 		return
 	}
 	d := &x.decision
-	d.Slot, d.Reason, d.TooLong, d.Candidates = -1, policy.ReasonNone, false, d.Candidates[:0]
-	l.remember(x)
+	d.Slot, d.Reason, d.TooLong, d.Candidates, x.considered = -1, policy.ReasonNone, false, d.Candidates[:0], 0
+	l.remember(x, nil)
 }
 
 // noteWait brings x's record up to date about its waiting.

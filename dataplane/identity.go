@@ -121,7 +121,7 @@ func (id *identity) look() (spentNs int) {
 
 // match begins to ask which slots of l's view hold the prompt.
 func (id *identity) match(l *loop) {
-	v := &l.view
+	v := l.view
 	id.snap, id.looked, id.matched = v.snap, 0, false
 	id.applied = l.notes.applied() // before the first look
 	id.units, id.credits = resize(id.units, len(v.snap.Nodes)), resize(id.credits, len(v.snap.Nodes))

@@ -8,10 +8,8 @@ import (
 	"warmpath/dataplane/eventloop"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/flow"
-	"warmpath/dataplane/index"
 	"warmpath/dataplane/policy"
 	"warmpath/dataplane/prefix"
-	"warmpath/dataplane/prompt"
 )
 
 // loop is one event loop and all that it owns. Fields are loop-owned unless
@@ -49,7 +47,7 @@ type loop struct {
 	slow          int          // nodes' connections that are paused for their clients
 	pauses        uint64       // … ever
 	leading       []uint32     // scratch of reporterIDs
-	view          view         // what depends on snapshot and settings alone
+	view          *view        // what depends on snapshot and settings alone
 	match         matchScratch // of one decision
 	overlay       overlay
 	cursor        uint64 // decisions made; for round_robin
@@ -62,26 +60,16 @@ type loop struct {
 	parking       parking
 }
 
-// view caches what follows from a snapshot and a Settings.
-type view struct {
-	snap     *fleet.Snapshot
-	set      *Settings
-	prepared policy.Prepared
-	needs    policy.Needs
-	live     index.SlotSet // slots whose entries count, of all ranks
-
-	models *ExactModels
-	exact  []*prompt.Model // by model of snap; nil = its tokens are not known
-	proved []uint32        // by model of snap: classes that are exact at some node of it, as bits
-	named  []bool          // by model of snap: some node of it has a reporter that names prompts by their ids
-}
-
 // matchScratch is the input of one decision. Slices have a place a slot.
 type matchScratch struct {
 	units   []uint32 // held, in units
 	walked  []uint32 // … of those, what the index knows
 	credits []uint32 // what they are worth, in quarters of a unit
 	rank    []int16  // the best rank
+	// considered has, by slot, the number of the latest decision that it was a candidate of.
+	considered []uint64
+
+	decision policy.Decision // the latest, with all its candidates
 
 	match  policy.Match
 	loads  policy.Loads
@@ -96,6 +84,7 @@ func newLoop(d *Dataplane, el *eventloop.Loop) *loop {
 	l.now = d.nowNs()
 	l.wheel.init(l.now)
 	l.random = uint64(time.Now().UnixNano())*2 + 1
+	l.view = &view{snap: &fleet.Snapshot{}}
 	l.ids.init()
 	l.records.init(max(d.opt.Decisions/max(d.opt.Loops, 1), 1))
 	l.tally.init()
@@ -105,61 +94,6 @@ func newLoop(d *Dataplane, el *eventloop.Loop) *loop {
 	}
 	l.dialer = backend.Dialer{Loop: el, Failed: l.dialFailed, Made: l.socketMade}
 	return l
-}
-
-// refresh loads the snapshot and the settings in force and prepares for them.
-func (l *loop) refresh() *view {
-	snap, set, models := l.d.opt.Fleet.Load(), l.d.settings.Load(), l.d.exact.Load()
-	v := &l.view
-	if v.snap == snap && v.set == set && v.models == models {
-		return v
-	}
-	v.snap, v.set, v.models = snap, set, models
-	v.prepared, v.needs = set.Policy.Prepare(snap), set.Policy.Needs()
-	v.live.Reset()
-	for slot := range snap.Nodes {
-		if snap.Owner(slot) != nil {
-			v.live.Add(slot)
-		}
-	}
-	v.refreshExact()
-	m := &l.match
-	m.units = resize(m.units, len(snap.Nodes))
-	m.walked = resize(m.walked, len(snap.Nodes))
-	m.credits = resize(m.credits, len(snap.Nodes))
-	m.rank = resize(m.rank, len(snap.Nodes))
-	m.match.Tokens = resize(m.match.Tokens, len(snap.Nodes))
-	m.match.PrefixHolder = resize(m.match.PrefixHolder, len(snap.Nodes))
-	m.loads.Requests = resize(m.loads.Requests, len(snap.Nodes))
-	m.loads.PrefillTokens = resize(m.loads.PrefillTokens, len(snap.Nodes))
-	m.loads.TotalTokens = resize(m.loads.TotalTokens, len(snap.Nodes))
-	l.tally.refresh(snap)
-	return v
-}
-
-// refreshExact finds, by model, what its prompts need and where they are exact.
-func (v *view) refreshExact() {
-	v.exact = resize(v.exact, len(v.snap.Models))
-	v.proved = resize(v.proved, len(v.snap.Models))
-	v.named = resize(v.named, len(v.snap.Models))
-	for i := range v.snap.Models {
-		m := &v.snap.Models[i]
-		name := m.Name
-		if m.Base != "" {
-			name = m.Base
-		}
-		v.proved[i], v.named[i] = 0, false
-		if v.exact[i] = v.models.of(name); v.exact[i] == nil {
-			v.exact[i] = v.models.of(m.ChainName())
-		}
-		for _, slot := range m.Slots {
-			v.proved[i] |= v.snap.Nodes[slot].Exact
-			v.named[i] = v.named[i] || v.snap.Nodes[slot].HashScheme != ""
-		}
-		if v.exact[i] != nil && v.exact[i].UnitTokens != m.UnitTokens {
-			v.exact[i] = nil // its units are being made anew
-		}
-	}
 }
 
 func resize[T any](s []T, n int) []T {

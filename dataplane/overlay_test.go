@@ -44,7 +44,7 @@ func TestOwnNotesAlwaysCount(t *testing.T) {
 	x := index.New(index.Options{MemoryBytes: index.MinMemoryBytes})
 	l := &loop{d: &Dataplane{opt: Options{Index: x}}}
 	l.notes.bell = newDoorbell()
-	l.view.live = *allSlots(4)
+	l.view = &view{live: *allSlots(4)}
 	l.match.units, l.match.match.Tokens = make([]uint32, 4), make([]uint32, 4)
 	var stop atomic.Bool
 	done := make(chan struct{})

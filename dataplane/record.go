@@ -144,9 +144,9 @@ func (r *recordRing) at(ref recordRef) *compactRecord {
 	return nil
 }
 
-// remember records a decision. What was decided on before, and has waited since, has
+// remember records a decision among all the candidates. What was decided on before, and has waited since, has
 // a record.
-func (l *loop) remember(x *exchange) {
+func (l *loop) remember(x *exchange, candidates []policy.Candidate) {
 	r := l.records.at(x.record)
 	if r == nil {
 		r, x.record = l.records.add()
@@ -167,8 +167,8 @@ func (l *loop) remember(x *exchange) {
 	if x.tries == 0 {
 		r.first = x.decision.Reason
 	}
-	r.considered = len(x.decision.Candidates)
-	r.nCand = min(r.considered, recordedCandidates)
+	r.considered = x.considered
+	r.nCand = min(len(x.decision.Candidates), recordedCandidates)
 	for i := range r.nCand {
 		c := &x.decision.Candidates[i]
 		r.candidates[i] = RecordedCandidate{x.snap.Nodes[c.Slot].Name, c.MatchedTokens, c.Score, c.InFlight}
@@ -177,33 +177,27 @@ func (l *loop) remember(x *exchange) {
 	r.cached, r.enginePrompt, r.completion = -1, -1, -1
 	r.routingNs, r.firstEventNs, r.durationNs = 0, 0, 0
 	r.noteWait(&x.wait)
-	l.passedOver(x, r)
+	l.passedOver(x, r, candidates)
 }
 
 // passedOver records the nodes that hold a prefix but were no candidates, and
 // why: the other half of what explains a decision.
-func (l *loop) passedOver(x *exchange, r *compactRecord) {
+func (l *loop) passedOver(x *exchange, r *compactRecord, candidates []policy.Candidate) {
 	r.nPassed = 0
 	if len(x.units) == 0 {
 		return
 	}
+	for i := range candidates {
+		l.match.considered[candidates[i].Slot] = l.cursor
+	}
 	for slot, tokens := range l.match.match.Tokens {
-		if tokens == 0 || r.nPassed == recordedPassedOver || x.isCandidate(slot) {
+		if tokens == 0 || r.nPassed == recordedPassedOver || l.match.considered[slot] == l.cursor {
 			continue
 		}
 		n := x.snap.Nodes[slot]
 		r.passed[r.nPassed] = RecordedPassedOver{n.Name, int(tokens), whyNot(n, l.match.loads.Requests[slot])}
 		r.nPassed++
 	}
-}
-
-func (x *exchange) isCandidate(slot int) bool {
-	for i := range x.decision.Candidates {
-		if x.decision.Candidates[i].Slot == slot {
-			return true
-		}
-	}
-	return false
 }
 
 func whyNot(n *fleet.Node, requests int64) string {

@@ -333,6 +333,57 @@ func TestAlternativesThatLeft(t *testing.T) {
 	}
 }
 
+// TestAlternativesBeyondTheBest: of many candidates only the best are kept. When all of
+// them are gone, the others are tried, those that have the model and the least to do
+// first.
+func TestAlternativesBeyondTheBest(t *testing.T) {
+	const many = policy.Ordered + 4
+	there, fail := make(chan struct{}), make(chan struct{})
+	nodes := []*node{startNode(t, "first", func(c *conn) {
+		c.request()
+		close(there)
+		<-fail
+		c.reset()
+	})}
+	for i := 1; i < many; i++ {
+		says := map[bool]string{true: "good", false: "wrong"}[i == many-2]
+		nodes = append(nodes, startNode(t, fmt.Sprintf("n%02d", i), answers(ok(says))))
+	}
+	r := start(t, setup{node: func(slot int, n *fleet.Node) {
+		n.RoundTripSeconds.Value = float64(slot) * 100
+		if slot >= policy.Ordered && slot != many-2 {
+			n.Load.Requests.Store(5)
+		}
+		if slot == many-1 {
+			n.MaxModelLen = 1
+			n.Load.Requests.Store(0)
+		}
+	}}, nodes...)
+	cl := r.dial()
+	cl.send(post("far", chatBody))
+	<-there
+	later := slices.Clone(r.nodes)
+	for i := range policy.Ordered {
+		gone := *later[i]
+		gone.State = fleet.Down
+		later[i] = &gone
+	}
+	r.publish(later...)
+	close(fail)
+	if got := cl.answer("POST"); got.body != "good" {
+		t.Errorf("got %d %q", got.StatusCode, got.body)
+	}
+	if rec := r.record("far"); tries(rec) != fmt.Sprintf("first:reset n%02d:ok", many-2) || rec.Considered != many-1 || len(rec.Candidates) != policy.Ordered {
+		t.Errorf("tries %s of %d candidates, %d kept", tries(rec), rec.Considered, len(rec.Candidates))
+	}
+	for slot := range r.nodes { // what was made up
+		if slot >= policy.Ordered && slot < many-2 {
+			r.nodes[slot].Load.Requests.Store(0)
+		}
+	}
+	r.settled()
+}
+
 // TestWhatClientsKeep: an answer that breaks off is never tried elsewhere, with
 // as much budget as there may be, and what came of it is what its node sent.
 func TestWhatClientsKeep(t *testing.T) {

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"math"
+	"slices"
 
 	"warmpath/dataplane/backend"
 	"warmpath/dataplane/fleet"
@@ -142,23 +143,54 @@ func (l *loop) tryAgain(x *exchange) bool {
 // takes requests and is predicted to answer in time; -1 if there is none.
 func (l *loop) alternative(x *exchange, withinSeconds float64) int {
 	now := l.d.opt.Fleet.Load()
-next:
 	for i := range x.decision.Candidates {
-		slot := x.decision.Candidates[i].Slot
-		for _, t := range x.tried[:x.tries] {
-			if t.slot == slot {
-				continue next
-			}
-		}
-		then := x.snap.Nodes[slot]
-		if slot >= len(now.Nodes) || !now.Nodes[slot].Available() || now.Nodes[slot].Generation != then.Generation || full(now.Nodes[slot]) {
-			continue
-		}
-		if firstEventSeconds(now.Nodes[slot], x.uncached(slot)) <= withinSeconds {
+		if slot := x.decision.Candidates[i].Slot; x.mayTry(now, slot, withinSeconds) {
 			return slot
 		}
 	}
-	return -1
+	if x.considered <= len(x.decision.Candidates) {
+		return -1
+	}
+	// The best are all gone, such as with the rack that they stood in: of the others, the
+	// one with the least under way.
+	best := -1
+	for slot, n := range x.snap.Nodes {
+		if n == nil || !x.serves(slot) || !x.mayTry(now, slot, withinSeconds) {
+			continue
+		}
+		if best < 0 || n.Load.Requests.Load() < x.snap.Nodes[best].Load.Requests.Load() {
+			best = slot
+		}
+	}
+	return best
+}
+
+// mayTry reports whether a node was not tried, still takes requests and is predicted to
+// answer in time.
+func (x *exchange) mayTry(now *fleet.Snapshot, slot int, withinSeconds float64) bool {
+	for _, t := range x.tried[:x.tries] {
+		if t.slot == slot {
+			return false
+		}
+	}
+	if slot >= len(now.Nodes) || !now.Nodes[slot].Available() || now.Nodes[slot].Generation != x.snap.Nodes[slot].Generation || full(now.Nodes[slot]) {
+		return false
+	}
+	return firstEventSeconds(now.Nodes[slot], x.uncached(slot)) <= withinSeconds
+}
+
+// serves reports whether a node of x's snapshot has the model, and room for the prompt.
+func (x *exchange) serves(slot int) bool {
+	if x.model >= 0 {
+		if _, there := slices.BinarySearch(x.snap.Models[x.model].Slots, slot); !there {
+			return false
+		}
+	}
+	least := x.polReq.LeastTokens
+	if least <= 0 {
+		least = x.polReq.PromptTokens
+	}
+	return policy.Fits(least, x.polReq.OutputTokens, x.snap.Nodes[slot].MaxModelLen)
 }
 
 // full reports whether a node is at its cap.

@@ -96,13 +96,15 @@ func (l *loop) decide(x *exchange) (a *answer, later bool) {
 
 // choose lets the policy decide.
 func (l *loop) choose(x *exchange) *answer {
-	v := &l.view
-	l.readLoads(v.snap)
+	v := l.view
+	l.readLoads(v)
 	l.cursor++
 	in := &l.match.inputs
 	*in = policy.Inputs{NowNs: l.now, Cursor: l.cursor, Rand: l.nextRandom(), Pressure: l.d.opt.Fleet.Pressure()}
-	v.prepared.Decide(&x.polReq, &l.match.match, &l.match.loads, in, &x.decision)
-	l.remember(x)
+	d := &l.match.decision
+	v.prepared.Decide(&x.polReq, &l.match.match, &l.match.loads, in, d)
+	x.decided(d)
+	l.remember(x, d.Candidates)
 	l.countArrival(x)
 	switch {
 	case x.decision.Slot >= 0:
@@ -112,6 +114,14 @@ func (l *loop) choose(x *exchange) *answer {
 	default:
 		return &errNoNode
 	}
+}
+
+// decided keeps of a decision what retries go by. All candidates of a thousand nodes
+// would be 48 KB in each exchange, and out of the cache at each decision.
+func (x *exchange) decided(d *policy.Decision) {
+	best := append(x.decision.Candidates[:0], d.Candidates[:min(len(d.Candidates), policy.Ordered)]...)
+	x.decision, x.considered = *d, len(d.Candidates)
+	x.decision.Candidates = best
 }
 
 // chooseModel finds which model the request is for.
@@ -311,16 +321,18 @@ func parseCount(b []byte) (n int64, ok bool) {
 }
 
 // readLoads copies the counters once, so that one decision sees one picture.
-func (l *loop) readLoads(snap *fleet.Snapshot) {
+func (l *loop) readLoads(v *view) {
+	n := len(v.loads)
 	loads := &l.match.loads
-	for slot, n := range snap.Nodes {
-		if n == nil {
-			loads.Requests[slot], loads.PrefillTokens[slot], loads.TotalTokens[slot] = 0, 0, 0
+	requests, prefill, total := loads.Requests[:n], loads.PrefillTokens[:n], loads.TotalTokens[:n]
+	for slot, load := range v.loads {
+		if load == nil {
+			requests[slot], prefill[slot], total[slot] = 0, 0, 0
 			continue
 		}
-		loads.Requests[slot] = n.Load.Requests.Load()
-		loads.PrefillTokens[slot] = n.Load.PrefillTokens.Load()
-		loads.TotalTokens[slot] = n.Load.TotalTokens.Load()
+		requests[slot] = load.Requests.Load()
+		prefill[slot] = load.PrefillTokens.Load()
+		total[slot] = load.TotalTokens.Load()
 	}
 }
 

@@ -12,13 +12,8 @@ import (
 // gathered.
 const MinUnitTokens = 16
 
-// Build makes the sealed snapshot of s, sharing with it only the counters
-// behind Load. An error means that s breaks an invariant: the caller keeps the
-// snapshot in force and reports it.
-func Build(s state.State) (*fleet.Snapshot, error) { return new(Publisher).build(&s) }
-
-// To is Publisher.To of a first snapshot.
-func To(h *fleet.Holder, s state.State) error { return new(Publisher).To(h, s) }
+// Build is Publisher.Next of a first snapshot.
+func Build(s state.State) (*fleet.Snapshot, error) { return new(Publisher).Next(&s) }
 
 // Publisher makes one snapshot after the other. Of a large fleet a few nodes change
 // between two of them: those that have not are taken from the last one. The zero
@@ -29,19 +24,10 @@ type Publisher struct {
 	bySlot []*state.Node   // its records
 }
 
-// To builds the snapshot of s and stores it together with its pressure. Only
-// the control plane's goroutine may call it.
-func (p *Publisher) To(h *fleet.Holder, s state.State) error {
-	snap, err := p.build(&s)
-	if err != nil {
-		return err
-	}
-	h.Store(snap)
-	h.SetPressure(s.Pressure)
-	return nil
-}
-
-func (p *Publisher) build(s *state.State) (*fleet.Snapshot, error) {
+// Next makes the sealed snapshot of s, sharing with it only the counters behind Load.
+// An error means that s breaks an invariant: the caller keeps the snapshot in force and
+// reports it.
+func (p *Publisher) Next(s *state.State) (*fleet.Snapshot, error) {
 	snap := &fleet.Snapshot{Version: s.Version, Seed: s.Settings.Seed, Nodes: make([]*fleet.Node, len(s.Slots)), Asked: true, Expected: s.Expected.Any}
 	goesOn := p.goesOn(s)
 	bySlot := make([]*state.Node, len(s.Slots))

@@ -26,14 +26,18 @@ func ready(t testing.TB, nodes int) state.State {
 	return s
 }
 
-func TestBuild(t *testing.T) {
-	s := ready(t, 2)
-	h := fleet.NewHolder()
-	s.Pressure = 0.25
-	if err := To(h, s); err != nil {
+func built(t *testing.T, s state.State) *fleet.Snapshot {
+	t.Helper()
+	snap, err := Build(s)
+	if err != nil {
 		t.Fatal(err)
 	}
-	snap := h.Load()
+	return snap
+}
+
+func TestBuild(t *testing.T) {
+	s := ready(t, 2)
+	snap := built(t, s)
 	n := snap.Nodes[1]
 	if !n.Available() || n.Address != "10.0.0.1:8000" || n.Host != "10.0.0.1:8000" || n.PathPrefix != "/base" || n.URL != "http://10.0.0.1:8000/base" {
 		t.Errorf("node %+v", n)
@@ -48,8 +52,8 @@ func TestBuild(t *testing.T) {
 	if z := snap.ModelIndex([]byte("z")); z != 0 || len(snap.Models[z].Slots) != 0 {
 		t.Errorf("a configured model without nodes: %d", z)
 	}
-	if !snap.Asked || snap.Seed != 7 || snap.Version != s.Version || h.Pressure() != 0.25 {
-		t.Errorf("snapshot %+v, pressure %v", snap, h.Pressure())
+	if !snap.Asked || snap.Seed != 7 || snap.Version != s.Version {
+		t.Errorf("snapshot %+v", snap)
 	}
 }
 
@@ -60,11 +64,7 @@ func TestTwoNames(t *testing.T) {
 	for _, n := range s.Nodes {
 		n.Models = []state.Served{{ID: "m"}, {ID: "other"}, {ID: "tuned", Parent: "m"}}
 	}
-	h := fleet.NewHolder()
-	if err := To(h, s); err != nil {
-		t.Fatal(err)
-	}
-	snap := h.Load()
+	snap := built(t, s)
 	for _, name := range []string{"m", "other", "tuned"} {
 		if m := snap.Models[snap.ModelIndex([]byte(name))]; string(m.ChainBytes) != "m" {
 			t.Errorf("chains of %s begin with %q", name, m.ChainBytes)
@@ -75,26 +75,20 @@ func TestTwoNames(t *testing.T) {
 	}
 	s.Nodes[0].Models = []state.Served{{ID: "other"}, {ID: "shared"}}
 	s.Nodes[1].Models = []state.Served{{ID: "m"}, {ID: "shared"}, {ID: "third"}}
-	if err := To(h, s); err != nil {
-		t.Fatal(err)
-	}
-	snap = h.Load()
+	snap = built(t, s)
 	for name, want := range map[string]string{"shared": "shared", "third": "m"} { // the nodes disagree on one
 		if m := snap.Models[snap.ModelIndex([]byte(name))]; m.ChainName() != want {
 			t.Errorf("chains of %s begin with %q, want %q", name, m.ChainName(), want)
 		}
 	}
 	s.Nodes[1].Models = []state.Served{{ID: "other"}}
-	if err := To(h, s); err != nil {
-		t.Fatal(err)
-	}
-	snap = h.Load()
+	snap = built(t, s)
 	if m := snap.Models[snap.ModelIndex([]byte("other"))]; m.ChainName() != "other" {
 		t.Errorf("nodes that disagree: %q", m.ChainName())
 	}
 }
 
-// A broken State is refused and the snapshot in force stays.
+// A broken State is refused.
 func TestInvariants(t *testing.T) {
 	breaks := map[string]func(*state.State, *state.Node){
 		"out of range":         func(_ *state.State, n *state.Node) { n.Slot = 9 },
@@ -113,13 +107,8 @@ func TestInvariants(t *testing.T) {
 		n := *s.Nodes[1]
 		s.Nodes[1] = &n
 		spoil(&s, &n)
-		h := fleet.NewHolder()
-		before := h.Load()
-		if err := To(h, s); err == nil || !strings.Contains(err.Error(), want) {
+		if snap, err := Build(s); snap != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v", want, err)
-		}
-		if h.Load() != before {
-			t.Errorf("%s: it was published", want)
 		}
 	}
 }

@@ -19,7 +19,6 @@ func TestPublisherTwin(t *testing.T) {
 		settings.Models = []state.ModelSpec{{Name: "m", Aliases: []string{"alias"}}}
 		s, now := state.New(settings), int64(1)
 		var p Publisher
-		h := fleet.NewHolder()
 		type given struct {
 			snap  *fleet.Snapshot
 			nodes []fleet.Node
@@ -29,14 +28,15 @@ func TestPublisherTwin(t *testing.T) {
 			now += rapid.SampledFrom([]int64{1e7, 1e8, 6e9}).Draw(rt, "dt")
 			s, _ = state.Step(s, drawEvent(rt, now))
 			s, _ = state.Step(s, state.Tick{NowNs: now})
-			if err := p.To(h, s); err != nil {
+			got, err := p.Next(&s)
+			if err != nil {
 				rt.Fatal(err)
 			}
 			fresh, err := Build(s)
 			if err != nil {
 				rt.Fatal(err)
 			}
-			if got := h.Load(); !reflect.DeepEqual(got, fresh) {
+			if !reflect.DeepEqual(got, fresh) {
 				rt.Fatalf("with the last snapshot %+v, without %+v", got, fresh)
 			}
 			for _, g := range before {
@@ -46,7 +46,7 @@ func TestPublisherTwin(t *testing.T) {
 					}
 				}
 			}
-			g := given{h.Load(), make([]fleet.Node, len(h.Load().Nodes))}
+			g := given{got, make([]fleet.Node, len(got.Nodes))}
 			for i, n := range g.snap.Nodes {
 				if n != nil {
 					g.nodes[i] = *n
@@ -95,7 +95,6 @@ func BenchmarkPublish1000(b *testing.B) {
 	}
 	s, _ := state.Step(state.New(state.DefaultSettings()), state.NodesSeen{NowNs: 1, Source: "x", Specs: specs})
 	var p Publisher
-	h := fleet.NewHolder()
 	for now, turn := int64(2), 0; b.Loop(); now, turn = now+1e8, turn+1 {
 		b.StopTimer()
 		var seen []state.MetricsSeen
@@ -104,7 +103,7 @@ func BenchmarkPublish1000(b *testing.B) {
 		}
 		s, _ = state.Step(s, state.MetricsRead{NowNs: now, Readings: seen})
 		b.StartTimer()
-		if err := p.To(h, s); err != nil {
+		if _, err := p.Next(&s); err != nil {
 			b.Fatal(err)
 		}
 	}
