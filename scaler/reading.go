@@ -13,7 +13,7 @@ type Reading struct {
 	Totals  Traffic `json:"totals"`
 	Held    float64 `json:"held"`
 	Missing string  `json:"missing,omitempty"` // why it cannot be believed; "" = it can
-	// Former says that the process that the router took over from has not ended: it may
+	// Former says that a process that the router took over from has not ended: it may
 	// have requests at nodes that the router does not count.
 	Former bool `json:"former,omitempty"`
 }

@@ -417,7 +417,7 @@ func (d *decoder) offer(i int, o *Offer) {
 		}
 	case "webhook":
 		if u, err := url.Parse(o.Webhook.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			refuse("webhook.url", quoteShort(o.Webhook.URL), "not an http or https URL", "write one such as https://provider.example/nodes")
+			refuse("webhook.url", quoteShort(actuate.Place(o.Webhook.URL)), "not an http or https URL", "write one such as https://provider.example/nodes")
 		}
 		if o.Webhook.SecretFile == "" {
 			refuse("webhook.secret_file", `""`, "nothing to sign with", "name a file with a secret that the provider has too")
