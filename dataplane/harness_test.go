@@ -70,18 +70,36 @@ type conn struct {
 	n    int // connections before it
 }
 
+// refusing returns an address where nobody listens as long as the test runs: the port is
+// taken, so that no other test's node gets it meanwhile.
+func refusing(t testing.TB) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port)
+}
+
 // startNode runs script on every connection; with none it is never reachable.
 func startNode(t testing.TB, name string, script func(*conn)) *node {
 	t.Helper()
+	if script == nil {
+		return &node{t: t, name: name, address: refusing(t)}
+	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := &node{t: t, name: name, ln: ln, address: ln.Addr().String(), script: script}
-	if script == nil {
-		_ = ln.Close()
-		return n
-	}
 	t.Cleanup(func() {
 		_ = ln.Close()
 		n.mu.Lock()

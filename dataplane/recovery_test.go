@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"warmpath/dataplane"
 	"warmpath/dataplane/backend"
 	"warmpath/dataplane/fleet"
@@ -119,30 +117,8 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// startOrRefuse is startNode; a node without a script keeps its port, which
-// nobody listens on, so that no other test can come to do so.
-func startOrRefuse(t *testing.T, name string, script func(*conn)) *node {
-	t.Helper()
-	if script != nil {
-		return startNode(t, name, script)
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	bound, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &node{t: t, name: name, address: fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port)}
-}
-
 func (f *failure) run(t *testing.T, stream, spent bool) {
-	a, b := startOrRefuse(t, "a", f.node), startNode(t, "b", answersBoth)
+	a, b := startNode(t, "a", f.node), startNode(t, "b", answersBoth)
 	r, release := startSpending(t, spent, a, b)
 	cl := r.dial()
 	if f.warm {
@@ -244,7 +220,7 @@ func TestMovesOnceWithoutBudget(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var nodes []*node
 			for i, script := range c.nodes {
-				nodes = append(nodes, startOrRefuse(t, fmt.Sprintf("n%d", i), script))
+				nodes = append(nodes, startNode(t, fmt.Sprintf("n%d", i), script))
 			}
 			r, release := startSpending(t, c.spent, nodes...)
 			cl := r.dial()
