@@ -7,8 +7,9 @@
 //	reducer   state.State; the only caller of Step and of fleet.Holder.Store
 //	indexer   index.Writer
 //	sentinels what the hosts of silent nodes answer (sentinel.Keeper); events too
-//	poller    two goroutines a node, and one for the metrics of all whose addresses are
-//	          numbers (engine.Poller); results come as events, metrics' with the next tick
+//	poller    a goroutine a node for its models, and one for the metrics and the health
+//	          of all whose addresses are numbers (engine.Poller); results come as events,
+//	          metrics' with the next tick
 //	sources   one goroutine a source of nodes; each emits its full set
 //	admin     net/http; reads copies, sends events
 //

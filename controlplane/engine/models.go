@@ -66,6 +66,14 @@ func Models(r io.Reader) (ModelList, error) {
 	return list, nil
 }
 
+// heard takes note of what the answer's Server field says of the engine, if the list says
+// nothing.
+func (l *ModelList) heard(server string) {
+	if name := byOwner(server); name != "" && l.Engine == OpenAI {
+		l.Engine = name
+	}
+}
+
 // engine says which dialect an entry speaks for. TGI writes the model's id as
 // its owner.
 func (m *rawModel) engine() string {

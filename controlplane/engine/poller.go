@@ -64,8 +64,9 @@ type PollerConfig struct {
 const modelsRetry = 2 * time.Second
 
 // Poller asks every node of a desired set: its metrics all the time, its
-// models now and then, its health when told to. It runs two goroutines a node and
-// one for the metrics of all, so that a slow answer to one question delays no other.
+// models now and then, its health when told to. It runs a goroutine a node for the
+// models and one for what else is asked of all, so that a slow answer to one question
+// delays no other.
 type Poller struct {
 	prober *Prober
 	config PollerConfig
@@ -98,12 +99,17 @@ type polled struct {
 type asker struct {
 	busy atomic.Bool
 	now  chan struct{} // holds at most one
+	pass func()        // to somebody else than who waits for now; nil = to that one
 }
 
 func newAsker() asker { return asker{now: make(chan struct{}, 1)} }
 
 func (a *asker) ask() {
 	if !a.busy.CompareAndSwap(false, true) {
+		return
+	}
+	if a.pass != nil {
+		a.pass()
 		return
 	}
 	select {
@@ -221,9 +227,9 @@ func (p *Poller) start(t Target) *polled {
 	n := &polled{poller: p, target: t, cancel: cancel, models: newAsker(), health: newAsker()}
 	if !p.wheel.take(ctx, n) {
 		p.wg.Go(func() { n.pollMetrics(ctx) })
+		p.wg.Go(func() { n.pollHealth(ctx) })
 	}
 	p.wg.Go(func() { n.pollModels(ctx) })
-	p.wg.Go(func() { n.pollHealth(ctx) })
 	return n
 }
 
@@ -281,7 +287,7 @@ func (n *polled) conclude(ctx context.Context, seen *metricsSeen, e Event) time.
 
 // togethers is in how many moments of a period nodes are asked: one that wakes for
 // several nodes costs a processor that sleeps in between less than one for each.
-const togethers = 50
+const togethers = 40
 
 // together is a wait that ends in the next of these moments.
 func (n *polled) together(wait time.Duration) time.Duration {
@@ -306,14 +312,17 @@ func (n *polled) dialect() string {
 }
 
 func (n *polled) pollModels(ctx context.Context) {
+	s := newScraper(n.poller.prober, n.target.URL)
+	// Nodes that came together are not asked together again.
+	every := time.Duration((1 + n.poller.config.Rand()) / 2 * float64(n.poller.config.ModelsEvery))
 	wait := time.Duration(0)
 	for pause(ctx, wait, n.models.now) {
 		n.models.begin()
 		e := n.event(ModelsEvent, func() (e Event) {
-			e.Models, e.Err = n.poller.prober.Models(ctx, n.target.URL)
+			e.Models, e.Err = s.models(ctx)
 			return e
 		})
-		wait = n.jitter(n.poller.config.ModelsEvery)
+		wait, every = n.jitter(every), n.poller.config.ModelsEvery
 		if e.Err != nil {
 			wait = min(wait, n.jitter(modelsRetry))
 		} else if d := byName(e.Models.Engine); d != nil && d.metricsPath != defaultMetricsPath {
@@ -326,17 +335,23 @@ func (n *polled) pollModels(ctx context.Context) {
 	}
 }
 
+// pollHealth asks for the health of a node that the wheel cannot ask.
 func (n *polled) pollHealth(ctx context.Context) {
 	s := newScraper(n.poller.prober, n.target.URL)
 	for pause(ctx, -1, n.health.now) {
 		n.health.begin()
 		n.deliver(ctx, n.event(HealthEvent, func() (e Event) {
-			timeout := cmp.Or(time.Duration(n.healthFor.Load()), n.target.HealthTimeout)
-			e.Err = s.health(ctx, n.target.HealthPath, timeout)
+			e.Err = s.health(ctx, n.healthPath(), n.healthTimeout())
 			return e
 		}))
 		n.health.end()
 	}
+}
+
+func (n *polled) healthPath() string { return cmp.Or(n.target.HealthPath, defaultHealthPath) }
+
+func (n *polled) healthTimeout() time.Duration {
+	return cmp.Or(time.Duration(n.healthFor.Load()), n.target.HealthTimeout, n.poller.prober.HealthTimeout)
 }
 
 // event runs a question and stamps its answer.

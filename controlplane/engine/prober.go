@@ -64,6 +64,7 @@ func (p *Prober) direct() bool { return p.own != nil && p.HTTP.Transport == p.ow
 
 const (
 	defaultHealthPath = "/health"
+	modelsPath        = "/v1/models"
 
 	userAgent   = "warmpath"
 	acceptTypes = "text/plain;version=0.0.4, application/json;q=0.9, */*;q=0.1"
@@ -112,16 +113,12 @@ func (p *Prober) Health(ctx context.Context, base, path string, timeout time.Dur
 // Models asks GET base/v1/models.
 func (p *Prober) Models(ctx context.Context, base string) (ModelList, error) {
 	var list ModelList
-	url := base + "/v1/models"
+	url := base + modelsPath
 	err := p.get(ctx, url, p.ModelsTimeout, func(r *http.Response) (err error) {
 		if list, err = Models(r.Body); err != nil {
 			return fmt.Errorf("%q: %w", url, err)
 		}
-		if list.Engine == OpenAI {
-			if name := byOwner(r.Header.Get("Server")); name != "" {
-				list.Engine = name
-			}
-		}
+		list.heard(r.Header.Get("Server"))
 		return nil
 	})
 	if err != nil {

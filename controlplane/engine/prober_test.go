@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -79,8 +80,13 @@ func TestProberServerHeader(t *testing.T) {
 		w.Header().Set("Server", "llama.cpp")
 		fmt.Fprint(w, `{"data":[{"id":"m","owned_by":"me"}]}`)
 	}})
-	if list, err := newTestProber(t).Models(t.Context(), base); err != nil || list.Engine != LlamaCPP {
-		t.Errorf("%+v, %v", list, err)
+	p := newTestProber(t)
+	for range 2 { // the second time on a page that was used before
+		list, err := p.Models(t.Context(), base)
+		own, ownErr := newScraper(p, base).models(t.Context())
+		if err != nil || ownErr != nil || list.Engine != LlamaCPP || !reflect.DeepEqual(list, own) {
+			t.Errorf("%+v, %v; %+v, %v", list, err, own, ownErr)
+		}
 	}
 }
 
@@ -108,6 +114,8 @@ func TestProberErrors(t *testing.T) {
 	ctx := t.Context()
 
 	_, modelsErr := p.Models(ctx, base)
+	_, ownModelsErr := newScraper(p, base).models(ctx)
+	_, noModels := newScraper(p, base+"/none").models(ctx)
 	_, metricsErr := p.Metrics(ctx, Auto, base)
 	dead := p.Health(ctx, base, "", 0)
 	moved := p.Health(ctx, base, "/moved", 0)
@@ -127,6 +135,8 @@ func TestProberErrors(t *testing.T) {
 		words []string
 	}{
 		{modelsErr, []string{"ask models", base + "/v1/models", "no key"}},
+		{ownModelsErr, []string{"ask models", base + "/v1/models", "no key"}},
+		{noModels, []string{"ask models", base + "/none/v1/models", "404"}},
 		{metricsErr, []string{"ask metrics", base + "/metrics", "deadline"}},
 		{dead, []string{"ask health", base + "/health", "503 Service Unavailable", "engine core is dead"}},
 		{moved, []string{"ask health", base + "/moved", "302"}},

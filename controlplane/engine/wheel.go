@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wheel asks nodes for their metrics from one goroutine, on sockets of its own. It
+// wheel asks nodes for their metrics and their health from one goroutine, on sockets of
+// its own. It
 // wakes in a few moments of a period: then it reads what has come since the last one,
 // and asks the nodes that are due. What a goroutine and a place in the runtime's
 // poller cost each node is being woken, twice an answer, which is five times what the
@@ -25,17 +26,18 @@ type wheel struct {
 	news   chan struct{} // holds at most one
 
 	mu      sync.Mutex
-	come    []*spoke // guarded by mu: not yet taken up
+	come    []*spoke // guarded by mu: not yet taken up; a spoke for health each time that it is to ask
 	running bool     // guarded by mu
 }
 
-// spoke is one node. Of the wheel's goroutine.
+// spoke is one node and one question to it. Of the wheel's goroutine.
 type spoke struct {
+	kind Kind            // MetricsEvent or HealthEvent
 	ctx  context.Context // ends when the node leaves the set
 	n    *polled
 	s    *scraper // makes the requests; its connection is not used
 	to   unix.Sockaddr
-	seen metricsSeen
+	seen metricsSeen // of MetricsEvent
 
 	due      time.Time // of the next question, or of the next look for its answer
 	began    time.Time
@@ -53,6 +55,7 @@ type spoke struct {
 
 const (
 	leastMoment = time.Millisecond
+	mostMoment  = 25 * time.Millisecond
 	looksOften  = 5 // at each moment; then at each fifth, for the node is slow or hangs
 )
 
@@ -63,12 +66,18 @@ func (w *wheel) take(ctx context.Context, n *polled) bool {
 	if err != nil || at.Addr().Zone() != "" || n.target.Engine == OpenAI {
 		return false
 	}
-	k := &spoke{ctx: ctx, n: n, s: s, fd: -1, due: time.Now().Add(n.firstWait())}
+	var to unix.Sockaddr = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
 	if at.Addr().Unmap().Is4() {
-		k.to = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().Unmap().As4()}
-	} else {
-		k.to = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+		to = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().Unmap().As4()}
 	}
+	health := &spoke{kind: HealthEvent, ctx: ctx, n: n, s: newScraper(w.poller.prober, n.target.URL), to: to, fd: -1}
+	n.health.pass = func() { w.add(health) }
+	w.add(&spoke{kind: MetricsEvent, ctx: ctx, n: n, s: s, to: to, fd: -1, due: time.Now().Add(n.firstWait())})
+	return true
+}
+
+// add has a spoke taken up.
+func (w *wheel) add(k *spoke) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.come = append(w.come, k)
@@ -80,12 +89,11 @@ func (w *wheel) take(ctx context.Context, n *polled) bool {
 	case w.news <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // moment is the distance of the moments.
 func (w *wheel) moment() time.Duration {
-	return max(leastMoment, w.poller.config.MetricsEvery/togethers)
+	return min(max(leastMoment, w.poller.config.MetricsEvery/togethers), mostMoment)
 }
 
 func (w *wheel) run() {
@@ -105,10 +113,8 @@ func (w *wheel) run() {
 		case <-w.news: // it may be due before the others
 		case <-timer.C:
 		}
-		w.mu.Lock()
-		all, w.come = append(all, w.come...), nil
-		w.mu.Unlock()
 		now := time.Now()
+		all = w.takeUp(all, now)
 		next := now.Add(time.Hour)
 		left := all[:0]
 		for _, k := range all {
@@ -119,6 +125,9 @@ func (w *wheel) run() {
 			if !now.Before(k.due) {
 				k.turn(now, moment)
 			}
+			if k.kind == HealthEvent && !k.asking {
+				continue // until it is to ask again
+			}
 			if k.due.Before(next) {
 				next = k.due
 			}
@@ -128,6 +137,21 @@ func (w *wheel) run() {
 		all = left
 		timer.Reset(max(0, time.Until(next.Truncate(moment).Add(moment))))
 	}
+}
+
+// takeUp adds what has come.
+func (w *wheel) takeUp(all []*spoke, now time.Time) []*spoke {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, k := range w.come {
+		if k.kind == HealthEvent {
+			k.due = now
+		}
+	}
+	all = append(all, w.come...)
+	clear(w.come)
+	w.come = w.come[:0]
+	return all
 }
 
 // turn does what is due: it asks, or looks for the answer.
@@ -143,7 +167,7 @@ func (k *spoke) turn(now time.Time, moment time.Duration) {
 		if k.looks++; k.looks > looksOften {
 			moment *= looksOften
 		}
-		k.due = now.Add(moment)
+		k.due = now.Add(min(moment, k.deadline.Sub(now)))
 		return
 	case k.asking && k.stale(err) && now.Before(k.deadline):
 		k.drop()
@@ -163,11 +187,14 @@ func (k *spoke) stale(err error) bool {
 
 // begin makes the next question.
 func (k *spoke) begin(now time.Time) {
-	engineName := k.n.dialect()
-	if k.narrow = k.s.aimNarrow(engineName); k.narrow == nil {
+	timeout := k.n.poller.prober.MetricsTimeout
+	if engineName := k.n.dialect(); k.kind == HealthEvent {
+		timeout = k.n.healthTimeout()
+		k.s.aim(k.n.healthPath())
+	} else if k.narrow = k.s.aimNarrow(engineName); k.narrow == nil {
 		k.s.aimWhole(engineName)
 	}
-	k.asking, k.began, k.deadline = true, now, now.Add(k.n.poller.prober.MetricsTimeout)
+	k.asking, k.began, k.deadline = true, now, now.Add(timeout)
 	if k.fd >= 0 && now.Sub(k.usedAt) > idleTimeout {
 		k.drop()
 	}
@@ -242,15 +269,19 @@ func (k *spoke) answered(now time.Time, err error) error {
 		name = k.narrow.name
 	}
 	sample, size := Sample{}, len(text)
-	if err = k.s.refusal(k.page.head.Status, text); err == nil {
-		sample, err = decodeText(name, text)
-		sample.AtNs = now.UnixNano()
+	err = k.s.refusal(k.page.head.Status, text)
+	if k.kind == MetricsEvent {
+		if err == nil {
+			sample, err = decodeText(name, text)
+			sample.AtNs = now.UnixNano()
+		}
+		err = orNone(err)
 	}
 	k.forget()
 	if !keep {
 		k.drop()
 	}
-	k.done(sample, size, orNone(err))
+	k.done(sample, size, err)
 	return nil
 }
 
@@ -259,6 +290,12 @@ func (k *spoke) answered(now time.Time, err error) error {
 func (k *spoke) done(sample Sample, size int, err error) {
 	k.asking, k.usedAt = false, time.Now()
 	k.forget()
+	if k.kind == HealthEvent {
+		k.drop() // that the engine accepts a connection is part of what is asked
+		k.n.deliver(k.ctx, k.event(err))
+		k.n.health.end()
+		return
+	}
 	if k.narrow != nil && !k.s.narrow.take(sample, err) {
 		k.due = k.usedAt
 		return
@@ -266,18 +303,26 @@ func (k *spoke) done(sample Sample, size int, err error) {
 	if k.narrow == nil && err == nil {
 		k.s.narrow.whole(sample, size)
 	}
-	e := Event{
-		Kind: MetricsEvent, Node: k.n.target.Name, Key: k.n.target.Key,
-		AtNs: k.usedAt.UnixNano(), TookSeconds: k.usedAt.Sub(k.began).Seconds(), Sample: sample,
-	}
-	if err != nil {
-		e.Sample, e.Err = Sample{}, fmt.Errorf("ask metrics: %q: %w", k.s.base+k.s.path, err)
+	e := k.event(err)
+	if err == nil {
+		e.Sample = sample
 	}
 	wait := k.n.conclude(k.ctx, &k.seen, e)
 	if wait > idleTimeout {
 		k.drop()
 	}
 	k.due = k.began.Add(wait)
+}
+
+func (k *spoke) event(err error) Event {
+	e := Event{
+		Kind: k.kind, Node: k.n.target.Name, Key: k.n.target.Key,
+		AtNs: k.usedAt.UnixNano(), TookSeconds: k.usedAt.Sub(k.began).Seconds(),
+	}
+	if err != nil {
+		e.Err = fmt.Errorf("ask %v: %q: %w", k.kind, k.s.base+k.s.path, err)
+	}
+	return e
 }
 
 // dial begins to connect.

@@ -191,6 +191,72 @@ func TestWheelFaults(t *testing.T) {
 	}
 }
 
+// asked asks for the health of a node until there is an answer: who asks in the moment in
+// which the last one is delivered still meets that question.
+func asked(t *testing.T, p *Poller, got <-chan Event) Event {
+	t.Helper()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for end := time.After(20 * time.Second); ; {
+		p.AskHealth("a", 300*time.Millisecond)
+		select {
+		case e := <-got:
+			return e
+		case <-again.C:
+		case <-end:
+			t.Fatal("no answer")
+		}
+	}
+}
+
+// Health is asked on a new connection each time and for as long as it may take, however
+// seldom metrics are.
+func TestWheelHealth(t *testing.T) {
+	ok := "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+	for name, c := range map[string]struct {
+		answer func(net.Conn)
+		want   error
+		says   string
+	}{
+		"well":    {func(c net.Conn) { write(c, ok) }, nil, ""},
+		"slow":    {func(c net.Conn) { write(c, ok[:20], ok[20:]) }, nil, ""},
+		"dead":    {func(c net.Conn) { write(c, "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\ndead") }, nil, "503"},
+		"unknown": {func(c net.Conn) { write(c, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") }, nil, "404"},
+		"hangs":   {func(net.Conn) {}, os.ErrDeadlineExceeded, "timeout"},
+		"ends":    {func(c net.Conn) { _ = c.Close() }, io.EOF, "within the answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := startRaw(t, func(conn net.Conn, path string, _ int) {
+				if path == "/metrics/health" {
+					c.answer(conn)
+				}
+			})
+			got := make(chan Event, 16)
+			p := NewPoller(NewProber(), PollerConfig{MetricsEvery: time.Hour, Deliver: func(ev Event) {
+				if ev.Kind == HealthEvent {
+					got <- ev
+				}
+			}})
+			defer p.Stop()
+			if err := p.Set([]Target{{Name: "a", Key: "a/1", URL: e.url, HealthPath: "/metrics/health"}}); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				ev := asked(t, p, got)
+				if (ev.Err == nil) != (c.says == "") || c.want != nil && !errors.Is(ev.Err, c.want) || errors.Is(ev.Err, ErrNoMetrics) || ev.Key != "a/1" || ev.TookSeconds <= 0 {
+					t.Fatalf("%+v", ev)
+				}
+				if ev.Err != nil && (!strings.Contains(ev.Err.Error(), c.says) || !strings.Contains(ev.Err.Error(), e.url+"/metrics/health")) {
+					t.Error(ev.Err)
+				}
+			}
+			if paths, conns := e.asked(); len(paths) < 3 || conns != len(paths) {
+				t.Errorf("asked %d times on %d connections", len(paths), conns)
+			}
+		})
+	}
+}
+
 // An engine that closes idle connections is no fault: it is asked again on a new one.
 func TestWheelStaleConnection(t *testing.T) {
 	e := startRaw(t, func(conn net.Conn, _ string, _ int) {
