@@ -24,6 +24,7 @@ import (
 	"warmpath/controlplane/takeover"
 	"warmpath/dataplane"
 	"warmpath/dataplane/backend"
+	"warmpath/dataplane/beat"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/index"
 	"warmpath/dataplane/prompt"
@@ -335,14 +336,15 @@ func sampleOf(s engine.Sample) state.Sample {
 
 // tick moves the State's clock and reports the data plane's counters.
 func (c *ControlPlane) tick(ctx context.Context) {
-	ticks := time.NewTicker(tickEvery)
-	defer ticks.Stop()
+	next := time.NewTimer(beat.Wait(tickEvery))
+	defer next.Stop()
 	lastLearned := time.Now()
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticks.C:
+		case <-next.C:
+			next.Reset(beat.Wait(tickEvery))
 		}
 		c.reportLoads()
 		c.reportReadings()

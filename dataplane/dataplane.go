@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"warmpath/dataplane/beat"
 	"warmpath/dataplane/eventloop"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/flow"
@@ -134,11 +135,12 @@ func (d *Dataplane) runLoops() {
 
 // tick moves every loop's timer wheel.
 func (d *Dataplane) tick() {
-	ticker := time.NewTicker(time.Duration(tickNs))
-	defer ticker.Stop()
+	next := time.NewTimer(beat.Wait(time.Duration(tickNs)))
+	defer next.Stop()
 	for {
 		select {
-		case <-ticker.C:
+		case <-next.C:
+			next.Reset(beat.Wait(time.Duration(tickNs)))
 			for _, l := range d.loops {
 				l.wakeForTick()
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"warmpath/dataplane"
+	"warmpath/dataplane/beat"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/index"
 	"warmpath/dataplane/prefix"
@@ -167,7 +168,7 @@ func (x *Indexer) Clear(slot int, generation uint32) { x.commands <- command{slo
 
 // Run works until ctx ends.
 func (x *Indexer) Run(ctx context.Context) {
-	expire := time.NewTicker(expireEvery)
+	expire := time.NewTimer(beat.Wait(expireEvery))
 	defer expire.Stop()
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
@@ -192,6 +193,7 @@ func (x *Indexer) Run(ctx context.Context) {
 			quietSince = time.Now()
 		case <-tick:
 		case <-expire.C:
+			expire.Reset(beat.Wait(expireEvery))
 			x.writer.Expire(x.opt.NowNs(), int64(x.opt.LearnTTL()), sweepUnits)
 			x.checkEchoes()
 		case c := <-x.commands:

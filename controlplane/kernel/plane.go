@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"warmpath/bpf"
+	"warmpath/dataplane/beat"
 	"warmpath/dataplane/fleet"
 	"warmpath/dataplane/flow"
 )
@@ -177,8 +178,8 @@ func (p *Plane) Run(ctx context.Context, nodes *fleet.Holder, fault func(Fault),
 		if p.flow != nil {
 			p.measureTicks()
 		}
-		tick := time.NewTicker(sampleEvery)
-		defer tick.Stop()
+		next := time.NewTimer(beat.Wait(sampleEvery))
+		defer next.Stop()
 		for {
 			p.measure()
 			if loads := p.sample(nodes.Load()); len(loads) > 0 {
@@ -193,7 +194,8 @@ func (p *Plane) Run(ctx context.Context, nodes *fleet.Holder, fault func(Fault),
 					_ = p.flow.StopEvents()
 				}
 				return
-			case <-tick.C:
+			case <-next.C:
+				next.Reset(beat.Wait(sampleEvery))
 			}
 		}
 	})

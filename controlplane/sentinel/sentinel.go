@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"warmpath/controlplane/state"
+	"warmpath/dataplane/beat"
 	"warmpath/dataplane/fleet"
 )
 
@@ -117,9 +118,17 @@ func (k *Keeper) Run(ctx context.Context) {
 			return
 		case <-next.C:
 			k.look(k.opt.NowNs())
-			next.Reset(time.Duration(k.everyNs))
+			next.Reset(k.wait())
 		}
 	}
+}
+
+// wait is how long until the next look.
+func (k *Keeper) wait() time.Duration {
+	if k.everyNs == idleLookNs {
+		return beat.Wait(time.Duration(idleLookNs))
+	}
+	return time.Duration(k.everyNs)
 }
 
 // Counts returns what became of the exchanges with a node.

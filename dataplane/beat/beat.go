@@ -1,0 +1,14 @@
+package beat
+
+import "time"
+
+// Wait returns how long to wait for the next moment of a period: such moments lie at the
+// multiples of the period on the wall clock, so that they are the same ones for all who
+// have the same period, or a multiple of it. It is the period itself, less or more by up
+// to a half at first and when the clock was set. Any goroutine may call it.
+func Wait(period time.Duration) time.Duration {
+	now := time.Now()
+	// A timer that ends a little early by the wall clock, which runs faster and slower as
+	// it is set right, has met the moment all the same.
+	return now.Add(period / 2).Truncate(period).Add(period).Sub(now)
+}
