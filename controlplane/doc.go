@@ -7,9 +7,8 @@
 //	reducer   state.State; the only caller of Step and of fleet.Holder.Store
 //	indexer   index.Writer
 //	sentinels what the hosts of silent nodes answer (sentinel.Keeper); events too
-//	poller    a goroutine a node for its models, and one for the metrics and the health
-//	          of all whose addresses are numbers (engine.Poller); results come as events,
-//	          metrics' with the next tick
+//	poller    one goroutine for all nodes whose addresses are numbers, three for each of
+//	          the others (engine.Poller); results come as events, metrics' with the next tick
 //	sources   one goroutine a source of nodes; each emits its full set
 //	admin     net/http; reads copies, sends events
 //

@@ -64,9 +64,9 @@ type PollerConfig struct {
 const modelsRetry = 2 * time.Second
 
 // Poller asks every node of a desired set: its metrics all the time, its
-// models now and then, its health when told to. It runs a goroutine a node for the
-// models and one for what else is asked of all, so that a slow answer to one question
-// delays no other.
+// models now and then, its health when told to. One goroutine asks all those whose
+// addresses are numbers, three each of the others; a slow answer to one question delays
+// no other.
 type Poller struct {
 	prober *Prober
 	config PollerConfig
@@ -181,6 +181,7 @@ func (p *Poller) Set(targets []Target) error {
 			p.nodes[name] = p.start(t)
 		}
 	}
+	p.wheel.tell() // of those that have left
 	return nil
 }
 
@@ -227,9 +228,9 @@ func (p *Poller) start(t Target) *polled {
 	n := &polled{poller: p, target: t, cancel: cancel, models: newAsker(), health: newAsker()}
 	if !p.wheel.take(ctx, n) {
 		p.wg.Go(func() { n.pollMetrics(ctx) })
+		p.wg.Go(func() { n.pollModels(ctx) })
 		p.wg.Go(func() { n.pollHealth(ctx) })
 	}
-	p.wg.Go(func() { n.pollModels(ctx) })
 	return n
 }
 
@@ -313,26 +314,34 @@ func (n *polled) dialect() string {
 
 func (n *polled) pollModels(ctx context.Context) {
 	s := newScraper(n.poller.prober, n.target.URL)
-	// Nodes that came together are not asked together again.
-	every := time.Duration((1 + n.poller.config.Rand()) / 2 * float64(n.poller.config.ModelsEvery))
-	wait := time.Duration(0)
+	wait, first := time.Duration(0), true
 	for pause(ctx, wait, n.models.now) {
 		n.models.begin()
 		e := n.event(ModelsEvent, func() (e Event) {
 			e.Models, e.Err = s.models(ctx)
 			return e
 		})
-		wait, every = n.jitter(every), n.poller.config.ModelsEvery
-		if e.Err != nil {
-			wait = min(wait, n.jitter(modelsRetry))
-		} else if d := byName(e.Models.Engine); d != nil && d.metricsPath != defaultMetricsPath {
-			n.learned.Store(&d.name)
-		} else {
-			n.learned.Store(nil)
-		}
-		n.deliver(ctx, e)
-		n.models.end()
+		wait, first = n.concludeModels(ctx, e, first), false
 	}
+}
+
+// concludeModels delivers what came of a question for the models and returns how long to
+// wait until the next. Nodes that came together are not asked together again.
+func (n *polled) concludeModels(ctx context.Context, e Event, first bool) time.Duration {
+	wait := n.jitter(n.poller.config.ModelsEvery)
+	if first {
+		wait = time.Duration((1 + n.poller.config.Rand()) / 2 * float64(wait))
+	}
+	if e.Err != nil {
+		wait = min(wait, n.jitter(modelsRetry))
+	} else if d := byName(e.Models.Engine); d != nil && d.metricsPath != defaultMetricsPath {
+		n.learned.Store(&d.name)
+	} else {
+		n.learned.Store(nil)
+	}
+	n.deliver(ctx, e)
+	n.models.end()
+	return wait
 }
 
 // pollHealth asks for the health of a node that the wheel cannot ask.

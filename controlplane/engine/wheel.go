@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,10 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wheel asks nodes for their metrics and their health from one goroutine, on sockets of
-// its own. It
-// wakes in a few moments of a period: then it reads what has come since the last one,
-// and asks the nodes that are due. What a goroutine and a place in the runtime's
+// wheel asks nodes from one goroutine, on sockets of its own. It wakes in a few moments
+// of a period: then it reads what has come since the last one, and asks the nodes that
+// are due. What a goroutine and a place in the runtime's
 // poller cost each node is being woken, twice an answer, which is five times what the
 // answer itself takes to be read. So an answer lies for a moment before it is read.
 //
@@ -26,13 +26,14 @@ type wheel struct {
 	news   chan struct{} // holds at most one
 
 	mu      sync.Mutex
-	come    []*spoke // guarded by mu: not yet taken up; a spoke for health each time that it is to ask
+	come    []*spoke // guarded by mu: new, or to ask at once
 	running bool     // guarded by mu
 }
 
 // spoke is one node and one question to it. Of the wheel's goroutine.
 type spoke struct {
-	kind Kind            // MetricsEvent or HealthEvent
+	kind Kind
+	in   bool            // the wheel's round
 	ctx  context.Context // ends when the node leaves the set
 	n    *polled
 	s    *scraper // makes the requests; its connection is not used
@@ -44,6 +45,7 @@ type spoke struct {
 	deadline time.Time
 	narrow   *dialect // whose narrow text was asked for; nil = the whole
 	asking   bool
+	asked    bool // before; of ModelsEvent
 	sent     int  // of the request
 	kept     bool // … on a connection that had served before
 	looks    int  // for the answer
@@ -70,21 +72,29 @@ func (w *wheel) take(ctx context.Context, n *polled) bool {
 	if at.Addr().Unmap().Is4() {
 		to = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().Unmap().As4()}
 	}
+	metrics := &spoke{kind: MetricsEvent, ctx: ctx, n: n, s: s, to: to, fd: -1}
+	models := &spoke{kind: ModelsEvent, ctx: ctx, n: n, s: newScraper(w.poller.prober, n.target.URL), to: to, fd: -1}
 	health := &spoke{kind: HealthEvent, ctx: ctx, n: n, s: newScraper(w.poller.prober, n.target.URL), to: to, fd: -1}
+	n.models.pass = func() { w.add(models) }
 	n.health.pass = func() { w.add(health) }
-	w.add(&spoke{kind: MetricsEvent, ctx: ctx, n: n, s: s, to: to, fd: -1, due: time.Now().Add(n.firstWait())})
+	w.add(models, metrics)
 	return true
 }
 
-// add has a spoke taken up.
-func (w *wheel) add(k *spoke) {
+// add has spokes ask at once, but for metrics that are asked for the first time.
+func (w *wheel) add(spokes ...*spoke) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.come = append(w.come, k)
+	w.come = append(w.come, spokes...)
 	if !w.running {
 		w.running = true
 		w.poller.wg.Go(w.run)
 	}
+	w.tell()
+}
+
+// tell has the wheel look for what is new: spokes, or nodes that have left.
+func (w *wheel) tell() {
 	select {
 	case w.news <- struct{}{}:
 	default:
@@ -96,62 +106,90 @@ func (w *wheel) moment() time.Duration {
 	return min(max(leastMoment, w.poller.config.MetricsEvery/togethers), mostMoment)
 }
 
+// place is a spoke's in the round. What is due is found without a look at the others.
+type place struct {
+	due time.Time // as of the spoke
+	k   *spoke
+}
+
 func (w *wheel) run() {
-	var all []*spoke
+	var round []place
 	defer func() {
-		for _, k := range all {
-			k.drop()
+		for _, p := range round {
+			p.k.drop()
 		}
 	}()
 	moment := w.moment()
 	timer := time.NewTimer(moment)
 	defer timer.Stop()
 	for {
+		news := false
 		select {
 		case <-w.poller.ctx.Done():
 			return
 		case <-w.news: // it may be due before the others
+			news = true
 		case <-timer.C:
 		}
 		now := time.Now()
-		all = w.takeUp(all, now)
+		round = w.takeUp(round, now)
 		next := now.Add(time.Hour)
-		left := all[:0]
-		for _, k := range all {
-			if k.ctx.Err() != nil {
-				k.drop()
+		left := round[:0]
+		for _, p := range round {
+			if stays := p.visit(now, moment, news); !stays {
 				continue
 			}
-			if !now.Before(k.due) {
-				k.turn(now, moment)
+			if p.due.Before(next) {
+				next = p.due
 			}
-			if k.kind == HealthEvent && !k.asking {
-				continue // until it is to ask again
-			}
-			if k.due.Before(next) {
-				next = k.due
-			}
-			left = append(left, k)
+			left = append(left, p)
 		}
-		clear(all[len(left):])
-		all = left
+		clear(round[len(left):])
+		round = left
 		timer.Reset(max(0, time.Until(next.Truncate(moment).Add(moment))))
 	}
 }
 
 // takeUp adds what has come.
-func (w *wheel) takeUp(all []*spoke, now time.Time) []*spoke {
+func (w *wheel) takeUp(round []place, now time.Time) []place {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, k := range w.come {
-		if k.kind == HealthEvent {
-			k.due = now
+		k.due = now
+		if k.in {
+			continue // its place is told with the news
 		}
+		if k.kind == MetricsEvent {
+			k.due = now.Add(k.n.firstWait())
+		}
+		k.in = true
+		round = append(round, place{k.due, k})
 	}
-	all = append(all, w.come...)
 	clear(w.come)
 	w.come = w.come[:0]
-	return all
+	return round
+}
+
+// visit lets the spoke do what is due, and reports whether it stays in the round.
+func (p *place) visit(now time.Time, moment time.Duration, news bool) (stays bool) {
+	if news {
+		p.due = p.k.due
+	}
+	due := !now.Before(p.due)
+	if !due && !news {
+		return true
+	}
+	k := p.k
+	if k.ctx.Err() != nil {
+		k.drop()
+		return false
+	}
+	if due {
+		k.turn(now, moment)
+		p.due = k.due
+	}
+	k.in = k.kind != HealthEvent || k.asking // health is asked for when it is wanted
+	return k.in
 }
 
 // turn does what is due: it asks, or looks for the answer.
@@ -176,7 +214,7 @@ func (k *spoke) turn(now time.Time, moment time.Duration) {
 	}
 	if k.asking {
 		k.drop()
-		k.done(Sample{}, 0, err)
+		k.done(answer{}, err)
 	}
 }
 
@@ -187,12 +225,21 @@ func (k *spoke) stale(err error) bool {
 
 // begin makes the next question.
 func (k *spoke) begin(now time.Time) {
-	timeout := k.n.poller.prober.MetricsTimeout
-	if engineName := k.n.dialect(); k.kind == HealthEvent {
+	var timeout time.Duration
+	switch k.kind {
+	case MetricsEvent:
+		timeout = k.n.poller.prober.MetricsTimeout
+		engineName := k.n.dialect()
+		if k.narrow = k.s.aimNarrow(engineName); k.narrow == nil {
+			k.s.aimWhole(engineName)
+		}
+	case ModelsEvent:
+		k.n.models.begin()
+		timeout = k.n.poller.prober.ModelsTimeout
+		k.s.aim(modelsPath)
+	case HealthEvent:
 		timeout = k.n.healthTimeout()
 		k.s.aim(k.n.healthPath())
-	} else if k.narrow = k.s.aimNarrow(engineName); k.narrow == nil {
-		k.s.aimWhole(engineName)
 	}
 	k.asking, k.began, k.deadline = true, now, now.Add(timeout)
 	if k.fd >= 0 && now.Sub(k.usedAt) > idleTimeout {
@@ -264,48 +311,75 @@ func (k *spoke) answered(now time.Time, err error) error {
 		return err
 	}
 	text, keep := k.page.whole()
-	name := k.n.dialect()
-	if k.narrow != nil {
-		name = k.narrow.name
-	}
-	sample, size := Sample{}, len(text)
-	err = k.s.refusal(k.page.head.Status, text)
-	if k.kind == MetricsEvent {
-		if err == nil {
-			sample, err = decodeText(name, text)
-			sample.AtNs = now.UnixNano()
-		}
-		err = orNone(err)
+	a := answer{size: len(text)}
+	if err = k.s.refusal(k.page.head.Status, text); err == nil {
+		err = k.read(&a, text)
+		a.sample.AtNs = now.UnixNano()
 	}
 	k.forget()
 	if !keep {
 		k.drop()
 	}
-	k.done(sample, size, err)
+	k.done(a, err)
 	return nil
 }
 
-// done delivers what came of a question, unless it was a narrow one that did not do:
-// then the whole is asked for at once.
-func (k *spoke) done(sample Sample, size int, err error) {
+// answer is what a good one says; size is in bytes.
+type answer struct {
+	sample Sample
+	models ModelList
+	size   int
+}
+
+func (k *spoke) read(a *answer, text []byte) (err error) {
+	switch k.kind {
+	case MetricsEvent:
+		name := k.n.dialect()
+		if k.narrow != nil {
+			name = k.narrow.name
+		}
+		a.sample, err = decodeText(name, text)
+	case ModelsEvent:
+		if a.models, err = Models(bytes.NewReader(text)); err == nil {
+			a.models.heard(k.page.field("Server"))
+		}
+	}
+	return err
+}
+
+// done delivers what came of a question, and says when the next is due.
+func (k *spoke) done(a answer, err error) {
 	k.asking, k.usedAt = false, time.Now()
 	k.forget()
-	if k.kind == HealthEvent {
+	switch k.kind {
+	case MetricsEvent:
+		k.doneMetrics(&a, orNone(err))
+	case ModelsEvent:
+		k.drop() // it would be idle for too long
+		e := k.event(err)
+		e.Models = a.models
+		k.due = k.began.Add(k.n.concludeModels(k.ctx, e, !k.asked))
+		k.asked = true
+	case HealthEvent:
 		k.drop() // that the engine accepts a connection is part of what is asked
 		k.n.deliver(k.ctx, k.event(err))
 		k.n.health.end()
-		return
 	}
-	if k.narrow != nil && !k.s.narrow.take(sample, err) {
+}
+
+// doneMetrics delivers what came, unless the question was a narrow one that did not do:
+// then the whole is asked for at once.
+func (k *spoke) doneMetrics(a *answer, err error) {
+	if k.narrow != nil && !k.s.narrow.take(a.sample, err) {
 		k.due = k.usedAt
 		return
 	}
 	if k.narrow == nil && err == nil {
-		k.s.narrow.whole(sample, size)
+		k.s.narrow.whole(a.sample, a.size)
 	}
 	e := k.event(err)
 	if err == nil {
-		e.Sample = sample
+		e.Sample = a.sample
 	}
 	wait := k.n.conclude(k.ctx, &k.seen, e)
 	if wait > idleTimeout {

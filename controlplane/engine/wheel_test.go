@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -191,14 +192,14 @@ func TestWheelFaults(t *testing.T) {
 	}
 }
 
-// asked asks for the health of a node until there is an answer: who asks in the moment in
-// which the last one is delivered still meets that question.
-func asked(t *testing.T, p *Poller, got <-chan Event) Event {
+// asked asks until there is an answer: who asks in the moment in which the last one is
+// delivered still meets that question.
+func asked(t *testing.T, ask func(), got <-chan Event) Event {
 	t.Helper()
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
 	for end := time.After(20 * time.Second); ; {
-		p.AskHealth("a", 300*time.Millisecond)
+		ask()
 		select {
 		case e := <-got:
 			return e
@@ -242,7 +243,7 @@ func TestWheelHealth(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 3 {
-				ev := asked(t, p, got)
+				ev := asked(t, func() { p.AskHealth("a", 300*time.Millisecond) }, got)
 				if (ev.Err == nil) != (c.says == "") || c.want != nil && !errors.Is(ev.Err, c.want) || errors.Is(ev.Err, ErrNoMetrics) || ev.Key != "a/1" || ev.TookSeconds <= 0 {
 					t.Fatalf("%+v", ev)
 				}
@@ -254,6 +255,73 @@ func TestWheelHealth(t *testing.T) {
 				t.Errorf("asked %d times on %d connections", len(paths), conns)
 			}
 		})
+	}
+}
+
+// Models are asked for at once, now and then, and when they are wanted, on a new
+// connection each time.
+func TestWheelModels(t *testing.T) {
+	var mu sync.Mutex
+	answer := "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
+	say := func(with string) {
+		mu.Lock()
+		defer mu.Unlock()
+		answer = with
+	}
+	e := startRaw(t, func(conn net.Conn, path string, _ int) {
+		mu.Lock()
+		defer mu.Unlock()
+		if path == "/metrics/v1/models" {
+			write(conn, answer)
+		}
+	})
+	for _, c := range []struct {
+		every time.Duration
+		ask   bool
+	}{{20 * time.Millisecond, false}, {time.Hour, true}} {
+		got := make(chan Event) // each is waited for
+		ctx, cancel := context.WithCancel(t.Context())
+		p := NewPoller(NewProber(), PollerConfig{MetricsEvery: time.Hour, ModelsEvery: c.every, Deliver: func(ev Event) {
+			if ev.Kind == ModelsEvent {
+				select {
+				case got <- ev:
+				case <-ctx.Done():
+				}
+			}
+		}})
+		if err := p.Set([]Target{{Name: "a", Key: "a/1", URL: e.url + "/metrics"}}); err != nil {
+			t.Fatal(err)
+		}
+		ask := func() {
+			if c.ask {
+				p.AskModels("a")
+			}
+		}
+		until := func(what string, ok func(Event) bool) {
+			t.Helper()
+			for range 10 { // what was asked for before comes first
+				if ev := asked(t, ask, got); ok(ev) && ev.Key == "a/1" && ev.TookSeconds > 0 {
+					return
+				}
+			}
+			t.Errorf("every %v: never %s", c.every, what)
+		}
+		until("the error", func(ev Event) bool {
+			return ev.Err != nil && strings.Contains(ev.Err.Error(), "ask models") && strings.Contains(ev.Err.Error(), "500")
+		})
+		list := `{"data":[{"id":"m","owned_by":"me"}]}`
+		say(fmt.Sprintf("HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nContent-Length: %d\r\n\r\n%s", len(list), list))
+		until("the list", func(ev Event) bool {
+			return ev.Err == nil && ev.Models.Engine == LlamaCPP && len(ev.Models.Models) == 1 && ev.Models.Models[0].ID == "m"
+		})
+		say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+		until("a list that is none", func(ev Event) bool { return ev.Err != nil && strings.Contains(ev.Err.Error(), "no key") })
+		say("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
+		cancel()
+		p.Stop()
+	}
+	if paths, conns := e.asked(); conns != len(paths) {
+		t.Errorf("asked %d times on %d connections", len(paths), conns)
 	}
 }
 
