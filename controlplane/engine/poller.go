@@ -181,7 +181,7 @@ func (p *Poller) Set(targets []Target) error {
 			p.nodes[name] = p.start(t)
 		}
 	}
-	p.wheel.tell() // of those that have left
+	p.wheel.sweepUp()
 	return nil
 }
 

@@ -27,6 +27,7 @@ type wheel struct {
 
 	mu      sync.Mutex
 	come    []*spoke // guarded by mu: new, or to ask at once
+	sweep   bool     // guarded by mu: nodes may have left
 	running bool     // guarded by mu
 }
 
@@ -42,6 +43,7 @@ type spoke struct {
 
 	due      time.Time // of the next question, or of the next look for its answer
 	began    time.Time
+	timeout  time.Duration
 	deadline time.Time
 	narrow   *dialect // whose narrow text was asked for; nil = the whole
 	asking   bool
@@ -93,7 +95,15 @@ func (w *wheel) add(spokes ...*spoke) {
 	w.tell()
 }
 
-// tell has the wheel look for what is new: spokes, or nodes that have left.
+// sweepUp lets go of nodes that have left.
+func (w *wheel) sweepUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sweep = true
+	w.tell()
+}
+
+// tell wakes the wheel. The caller holds mu.
 func (w *wheel) tell() {
 	select {
 	case w.news <- struct{}{}:
@@ -123,20 +133,19 @@ func (w *wheel) run() {
 	timer := time.NewTimer(moment)
 	defer timer.Stop()
 	for {
-		news := false
 		select {
 		case <-w.poller.ctx.Done():
 			return
 		case <-w.news: // it may be due before the others
-			news = true
 		case <-timer.C:
 		}
 		now := time.Now()
-		round = w.takeUp(round, now)
+		var anew bool
+		round, anew = w.takeUp(round, now)
 		next := now.Add(time.Hour)
 		left := round[:0]
 		for _, p := range round {
-			if stays := p.visit(now, moment, news); !stays {
+			if stays := p.visit(now, moment, anew); !stays {
 				continue
 			}
 			if p.due.Before(next) {
@@ -146,18 +155,29 @@ func (w *wheel) run() {
 		}
 		clear(round[len(left):])
 		round = left
-		timer.Reset(max(0, time.Until(next.Truncate(moment).Add(moment))))
+		timer.Reset(until(next, moment))
 	}
 }
 
-// takeUp adds what has come.
-func (w *wheel) takeUp(round []place, now time.Time) []place {
+// until is how long to wait for the first moment that is not before a time. The wall
+// clock says where moments lie and nothing else: it may have been set meanwhile.
+func until(at time.Time, moment time.Duration) time.Duration {
+	now := time.Now()
+	at = now.Add(at.Sub(now))
+	return max(0, at.Add(moment-1).Truncate(moment).Sub(now))
+}
+
+// takeUp adds what has come. anew says that each spoke is to be looked at: its node may
+// have left, or it has a place and is to ask at once.
+func (w *wheel) takeUp(round []place, now time.Time) (_ []place, anew bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	anew, w.sweep = w.sweep, false
 	for _, k := range w.come {
 		k.due = now
 		if k.in {
-			continue // its place is told with the news
+			anew = true
+			continue
 		}
 		if k.kind == MetricsEvent {
 			k.due = now.Add(k.n.firstWait())
@@ -167,16 +187,16 @@ func (w *wheel) takeUp(round []place, now time.Time) []place {
 	}
 	clear(w.come)
 	w.come = w.come[:0]
-	return round
+	return round, anew
 }
 
 // visit lets the spoke do what is due, and reports whether it stays in the round.
-func (p *place) visit(now time.Time, moment time.Duration, news bool) (stays bool) {
-	if news {
+func (p *place) visit(now time.Time, moment time.Duration, anew bool) (stays bool) {
+	if anew {
 		p.due = p.k.due
 	}
 	due := !now.Before(p.due)
-	if !due && !news {
+	if !due && !anew {
 		return true
 	}
 	k := p.k
@@ -197,7 +217,13 @@ func (k *spoke) turn(now time.Time, moment time.Duration) {
 	if !k.asking {
 		k.begin(now)
 	}
+	asks := k.sent < len(k.s.request)
 	err := k.step(now)
+	if asks && k.sent == len(k.s.request) && k.looks > 0 {
+		// It was connected since the last look. The time for the answer begins now: what
+		// passed until this look is not the engine's.
+		k.deadline = now.Add(k.timeout)
+	}
 	switch {
 	case k.asking && err == nil && !now.Before(k.deadline):
 		err = os.ErrDeadlineExceeded
@@ -205,7 +231,7 @@ func (k *spoke) turn(now time.Time, moment time.Duration) {
 		if k.looks++; k.looks > looksOften {
 			moment *= looksOften
 		}
-		k.due = now.Add(min(moment, k.deadline.Sub(now)))
+		k.due = now.Add(min(until(now.Add(1), moment), k.deadline.Sub(now)))
 		return
 	case k.asking && k.stale(err) && now.Before(k.deadline):
 		k.drop()
@@ -225,23 +251,22 @@ func (k *spoke) stale(err error) bool {
 
 // begin makes the next question.
 func (k *spoke) begin(now time.Time) {
-	var timeout time.Duration
 	switch k.kind {
 	case MetricsEvent:
-		timeout = k.n.poller.prober.MetricsTimeout
+		k.timeout = k.n.poller.prober.MetricsTimeout
 		engineName := k.n.dialect()
 		if k.narrow = k.s.aimNarrow(engineName); k.narrow == nil {
 			k.s.aimWhole(engineName)
 		}
 	case ModelsEvent:
 		k.n.models.begin()
-		timeout = k.n.poller.prober.ModelsTimeout
+		k.timeout = k.n.poller.prober.ModelsTimeout
 		k.s.aim(modelsPath)
 	case HealthEvent:
-		timeout = k.n.healthTimeout()
+		k.timeout = k.n.healthTimeout()
 		k.s.aim(k.n.healthPath())
 	}
-	k.asking, k.began, k.deadline = true, now, now.Add(timeout)
+	k.asking, k.began, k.deadline = true, now, now.Add(k.timeout)
 	if k.fd >= 0 && now.Sub(k.usedAt) > idleTimeout {
 		k.drop()
 	}
@@ -358,7 +383,7 @@ func (k *spoke) done(a answer, err error) {
 		k.drop() // it would be idle for too long
 		e := k.event(err)
 		e.Models = a.models
-		k.due = k.began.Add(k.n.concludeModels(k.ctx, e, !k.asked))
+		k.due = k.usedAt.Add(k.n.concludeModels(k.ctx, e, !k.asked))
 		k.asked = true
 	case HealthEvent:
 		k.drop() // that the engine accepts a connection is part of what is asked

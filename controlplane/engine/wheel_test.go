@@ -12,7 +12,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // rawEngine answers each request for metrics as a test wants, on the bare connection.
@@ -457,4 +460,84 @@ func TestNarrowTurns(t *testing.T) {
 	if n.whole(Sample{Engine: TGI}, narrowWorth); n.due() {
 		t.Error("an engine that does not narrow is asked to")
 	}
+}
+
+// TestWheelSlowConnect: the time for an answer begins when the engine could know what is
+// asked. A connection that the kernel makes at the second try, after a second, leaves the
+// engine its time.
+func TestWheelSlowConnect(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err == nil {
+		err = unix.Listen(fd, 0) // one connection may wait; SYNs of others are dropped then
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "listener")
+	ln, err := net.FileListener(file)
+	_ = file.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	first, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	got := make(chan Event, 1)
+	const timeout, think = 1300 * time.Millisecond, 600 * time.Millisecond
+	p := NewPoller(NewProber(), PollerConfig{MetricsEvery: time.Hour, Deliver: func(e Event) {
+		if e.Kind == HealthEvent {
+			got <- e
+		}
+	}})
+	defer p.Stop()
+	if err := p.Set([]Target{{Name: "a", URL: "http://" + ln.Addr().String(), HealthTimeout: timeout}}); err != nil {
+		t.Fatal(err)
+	}
+	p.AskHealth("a", 0)
+	<-time.After(100 * time.Millisecond)
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					<-time.After(think)
+					write(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				}
+			}()
+		}
+	}()
+	select {
+	case e := <-got:
+		if e.Err != nil || e.TookSeconds < 1+think.Seconds() {
+			t.Errorf("%v after %v s", e.Err, e.TookSeconds)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("no answer")
+	}
+}
+
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // whose clock begins at a whole second
+		const moment = 25 * time.Millisecond
+		<-time.After(60 * time.Millisecond)
+		now := time.Now()
+		for at, want := range map[time.Duration]time.Duration{
+			-time.Hour: 0, -15 * time.Millisecond: 0, 0: 15 * time.Millisecond, 1: 15 * time.Millisecond,
+			15 * time.Millisecond: 15 * time.Millisecond, 15*time.Millisecond + 1: 40 * time.Millisecond, time.Hour: time.Hour + 15*time.Millisecond,
+		} {
+			if got := until(now.Add(at), moment); got != want {
+				t.Errorf("in %v: %v, want %v", at, got, want)
+			}
+		}
+	})
 }

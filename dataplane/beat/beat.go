@@ -5,7 +5,8 @@ import "time"
 // Wait returns how long to wait for the next moment of a period: such moments lie at the
 // multiples of the period on the wall clock, so that they are the same ones for all who
 // have the same period, or a multiple of it. It is the period itself, less or more by up
-// to a half at first and when the clock was set. Any goroutine may call it.
+// to a half at first, when the clock was set, and for who comes late; who comes late by
+// more than half a period misses a moment. Any goroutine may call it.
 func Wait(period time.Duration) time.Duration {
 	now := time.Now()
 	// A timer that ends a little early by the wall clock, which runs faster and slower as
