@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"warmpath/dataplane/beat"
 	"warmpath/dataplane/fleet"
 )
 
@@ -181,7 +182,6 @@ func (p *Poller) Set(targets []Target) error {
 			p.nodes[name] = p.start(t)
 		}
 	}
-	p.wheel.sweepUp()
 	return nil
 }
 
@@ -241,7 +241,7 @@ func (n *polled) pollMetrics(ctx context.Context) {
 	wait := n.firstWait()
 	s := newScraper(n.poller.prober, n.target.URL)
 	defer s.close()
-	for pause(ctx, n.together(wait), nil) {
+	for pause(ctx, beat.Until(time.Now().Add(wait), n.poller.moment()), nil) {
 		e := n.event(MetricsEvent, func() (e Event) {
 			e.Sample, e.Err = s.metrics(ctx, n.dialect())
 			return e
@@ -288,16 +288,15 @@ func (n *polled) conclude(ctx context.Context, seen *metricsSeen, e Event) time.
 
 // togethers is in how many moments of a period nodes are asked: one that wakes for
 // several nodes costs a processor that sleeps in between less than one for each.
-const togethers = 40
+const (
+	togethers   = 40
+	leastMoment = time.Millisecond
+	mostMoment  = 25 * time.Millisecond
+)
 
-// together is a wait that ends in the next of these moments.
-func (n *polled) together(wait time.Duration) time.Duration {
-	grain := n.poller.config.MetricsEvery / togethers
-	if grain <= 0 {
-		return wait
-	}
-	now := time.Now()
-	return now.Add(wait).Truncate(grain).Add(grain).Sub(now)
+// moment is the distance of these moments.
+func (p *Poller) moment() time.Duration {
+	return min(max(leastMoment, p.config.MetricsEvery/togethers), mostMoment)
 }
 
 // dialect is the one configured. Else the text says for itself what it is, and
@@ -350,17 +349,16 @@ func (n *polled) pollHealth(ctx context.Context) {
 	for pause(ctx, -1, n.health.now) {
 		n.health.begin()
 		n.deliver(ctx, n.event(HealthEvent, func() (e Event) {
-			e.Err = s.health(ctx, n.healthPath(), n.healthTimeout())
+			e.Err = s.health(ctx, n.target.HealthPath, n.healthTimeout())
 			return e
 		}))
 		n.health.end()
 	}
 }
 
-func (n *polled) healthPath() string { return cmp.Or(n.target.HealthPath, defaultHealthPath) }
-
+// healthTimeout is for the next question; 0 = the Prober's.
 func (n *polled) healthTimeout() time.Duration {
-	return cmp.Or(time.Duration(n.healthFor.Load()), n.target.HealthTimeout, n.poller.prober.HealthTimeout)
+	return cmp.Or(time.Duration(n.healthFor.Load()), n.target.HealthTimeout)
 }
 
 // event runs a question and stamps its answer.

@@ -22,18 +22,23 @@ import (
 // engine's text is some 60 KB, is asked for each second, and a fleet has a thousand
 // nodes. One goroutine.
 type scraper struct {
-	prober *Prober
-	base   string
-
-	address, host, prefix string // of base; address is "" if base is none for it
-	path                  string // that request asks for
-	request               []byte
-	narrow                narrow
+	query
 
 	conn   net.Conn // nil = none
 	stop   func() bool
 	usedAt time.Time
 	first  [1 << 10]byte // of an answer: nodes that do not answer hold no page
+}
+
+// query is what one node is asked. A copy of a new one is another.
+type query struct {
+	prober *Prober
+	base   string
+
+	address, host, prefix string // of base; address is "" if base is none for a connection of our own
+	path                  string // that request asks for
+	request               []byte
+	narrow                narrow
 }
 
 // page is an answer as it comes. Its text is a part of bytes.
@@ -66,11 +71,15 @@ func (p *page) release() {
 var errBroken = errors.New("connection ended within the answer")
 
 func newScraper(prober *Prober, base string) *scraper {
-	s := &scraper{prober: prober, base: base}
+	return &scraper{query: newQuery(prober, base)}
+}
+
+func newQuery(prober *Prober, base string) query {
+	q := query{prober: prober, base: base}
 	if u, err := url.Parse(base); prober.direct() && err == nil && u.Scheme == "http" && u.User == nil && u.Hostname() != "" && u.RawQuery == "" && u.Fragment == "" {
-		s.address, s.host, s.prefix = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")), u.Host, u.EscapedPath()
+		q.address, q.host, q.prefix = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")), u.Host, u.EscapedPath()
 	}
-	return s
+	return q
 }
 
 // metrics is Prober.Metrics. ctx is the node's: its end ends what is under way.
@@ -97,7 +106,7 @@ func (s *scraper) health(ctx context.Context, path string, timeout time.Duration
 	if s.address == "" {
 		return s.prober.Health(ctx, s.base, path, timeout)
 	}
-	s.aim(cmp.Or(path, defaultHealthPath))
+	s.aimHealth(path)
 	p, _, err := s.get(ctx, cmp.Or(timeout, s.prober.HealthTimeout))
 	s.close()
 	if err != nil {
@@ -140,22 +149,22 @@ func (p *page) field(name string) string {
 
 // aimNarrow makes the request for a narrow text and returns its table, nil if the
 // whole one is to be asked for.
-func (s *scraper) aimNarrow(engineName string) *dialect {
-	d := byName(s.narrow.engine)
-	if d == nil || !s.narrow.due() || byName(engineName) != nil && engineName != d.name {
+func (q *query) aimNarrow(engineName string) *dialect {
+	d := byName(q.narrow.engine)
+	if d == nil || !q.narrow.due() || byName(engineName) != nil && engineName != d.name {
 		return nil
 	}
-	s.aim(d.narrowPath + s.narrow.query(d))
+	q.aim(d.narrowPath + q.narrow.query(d))
 	return d
 }
 
 // aimWhole makes the request for the whole text.
-func (s *scraper) aimWhole(engineName string) {
+func (q *query) aimWhole(engineName string) {
 	path := defaultMetricsPath
 	if d := byName(engineName); d != nil {
 		path = d.metricsPath
 	}
-	s.aim(path)
+	q.aim(path)
 }
 
 // ask asks for what request names, and says how long that was.
@@ -173,11 +182,14 @@ func (s *scraper) ask(ctx context.Context, engineName string) (sample Sample, si
 	return sample, size, nil
 }
 
+// aimHealth makes the request for a node's health; "" is the path that most have.
+func (q *query) aimHealth(path string) { q.aim(cmp.Or(path, defaultHealthPath)) }
+
 // aim makes the request for a path.
-func (s *scraper) aim(path string) {
-	if path != s.path {
-		s.path = path
-		s.request = fmt.Appendf(nil, "GET %s%s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nAccept: %s\r\n\r\n", s.prefix, path, s.host, userAgent, acceptTypes)
+func (q *query) aim(path string) {
+	if path != q.path {
+		q.path = path
+		q.request = fmt.Appendf(nil, "GET %s%s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nAccept: %s\r\n\r\n", q.prefix, path, q.host, userAgent, acceptTypes)
 	}
 }
 
@@ -210,11 +222,11 @@ func (s *scraper) get(ctx context.Context, timeout time.Duration) (*page, []byte
 }
 
 // refusal is what an answer with a status other than 2xx means.
-func (s *scraper) refusal(status int, text []byte) error {
+func (q *query) refusal(status int, text []byte) error {
 	if status/100 == 2 {
 		return nil
 	}
-	return &StatusError{URL: s.base + s.path, Status: status, Body: strings.TrimSpace(string(text[:min(len(text), maxErrorBytes)]))}
+	return &StatusError{URL: q.base + q.path, Status: status, Body: strings.TrimSpace(string(text[:min(len(text), maxErrorBytes)]))}
 }
 
 // orNone says of a text that is not there that there is none.

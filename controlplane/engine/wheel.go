@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,13 +13,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"warmpath/dataplane/beat"
 )
 
 // wheel asks nodes from one goroutine, on sockets of its own. It wakes in a few moments
 // of a period: then it reads what has come since the last one, and asks the nodes that
-// are due. What a goroutine and a place in the runtime's
-// poller cost each node is being woken, twice an answer, which is five times what the
-// answer itself takes to be read. So an answer lies for a moment before it is read.
+// are due. What a goroutine and a place in the runtime's poller cost each node is being
+// woken, twice an answer, which is five times what the answer itself takes to be read. So
+// an answer lies for a moment before it is read.
 //
 // It serves nodes whose addresses are numbers: names would have to be looked up.
 type wheel struct {
@@ -27,7 +30,6 @@ type wheel struct {
 
 	mu      sync.Mutex
 	come    []*spoke // guarded by mu: new, or to ask at once
-	sweep   bool     // guarded by mu: nodes may have left
 	running bool     // guarded by mu
 }
 
@@ -37,7 +39,7 @@ type spoke struct {
 	in   bool            // the wheel's round
 	ctx  context.Context // ends when the node leaves the set
 	n    *polled
-	s    *scraper // makes the requests; its connection is not used
+	q    query
 	to   unix.Sockaddr
 	seen metricsSeen // of MetricsEvent
 
@@ -47,26 +49,21 @@ type spoke struct {
 	deadline time.Time
 	narrow   *dialect // whose narrow text was asked for; nil = the whole
 	asking   bool
-	asked    bool // before; of ModelsEvent
 	sent     int  // of the request
 	kept     bool // … on a connection that had served before
 	looks    int  // for the answer
 	page     *page
 
-	fd     int // -1 = no connection
-	usedAt time.Time
+	fd     int       // -1 = no connection
+	usedAt time.Time // when a question ended; zero before the first
 }
 
-const (
-	leastMoment = time.Millisecond
-	mostMoment  = 25 * time.Millisecond
-	looksOften  = 5 // at each moment; then at each fifth, for the node is slow or hangs
-)
+const looksOften = 5 // at each moment; then at each fifth, for the node is slow or hangs
 
 // take takes a node up, and reports whether it can be asked so.
 func (w *wheel) take(ctx context.Context, n *polled) bool {
-	s := newScraper(w.poller.prober, n.target.URL)
-	at, err := netip.ParseAddrPort(s.address)
+	q := newQuery(w.poller.prober, n.target.URL)
+	at, err := netip.ParseAddrPort(q.address)
 	if err != nil || at.Addr().Zone() != "" || n.target.Engine == OpenAI {
 		return false
 	}
@@ -74,9 +71,9 @@ func (w *wheel) take(ctx context.Context, n *polled) bool {
 	if at.Addr().Unmap().Is4() {
 		to = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().Unmap().As4()}
 	}
-	metrics := &spoke{kind: MetricsEvent, ctx: ctx, n: n, s: s, to: to, fd: -1}
-	models := &spoke{kind: ModelsEvent, ctx: ctx, n: n, s: newScraper(w.poller.prober, n.target.URL), to: to, fd: -1}
-	health := &spoke{kind: HealthEvent, ctx: ctx, n: n, s: newScraper(w.poller.prober, n.target.URL), to: to, fd: -1}
+	metrics := &spoke{kind: MetricsEvent, ctx: ctx, n: n, q: q, to: to, fd: -1}
+	models := &spoke{kind: ModelsEvent, ctx: ctx, n: n, q: q, to: to, fd: -1}
+	health := &spoke{kind: HealthEvent, ctx: ctx, n: n, q: q, to: to, fd: -1}
 	n.models.pass = func() { w.add(models) }
 	n.health.pass = func() { w.add(health) }
 	w.add(models, metrics)
@@ -92,44 +89,20 @@ func (w *wheel) add(spokes ...*spoke) {
 		w.running = true
 		w.poller.wg.Go(w.run)
 	}
-	w.tell()
-}
-
-// sweepUp lets go of nodes that have left.
-func (w *wheel) sweepUp() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.sweep = true
-	w.tell()
-}
-
-// tell wakes the wheel. The caller holds mu.
-func (w *wheel) tell() {
 	select {
 	case w.news <- struct{}{}:
 	default:
 	}
 }
 
-// moment is the distance of the moments.
-func (w *wheel) moment() time.Duration {
-	return min(max(leastMoment, w.poller.config.MetricsEvery/togethers), mostMoment)
-}
-
-// place is a spoke's in the round. What is due is found without a look at the others.
-type place struct {
-	due time.Time // as of the spoke
-	k   *spoke
-}
-
 func (w *wheel) run() {
-	var round []place
+	var round []*spoke
 	defer func() {
-		for _, p := range round {
-			p.k.drop()
+		for _, k := range round {
+			k.drop()
 		}
 	}()
-	moment := w.moment()
+	moment := w.poller.moment()
 	timer := time.NewTimer(moment)
 	defer timer.Stop()
 	for {
@@ -140,73 +113,52 @@ func (w *wheel) run() {
 		case <-timer.C:
 		}
 		now := time.Now()
-		var anew bool
-		round, anew = w.takeUp(round, now)
+		round = w.takeUp(round, now)
 		next := now.Add(time.Hour)
 		left := round[:0]
-		for _, p := range round {
-			if stays := p.visit(now, moment, anew); !stays {
+		for _, k := range round {
+			if stays := k.visit(now, moment); !stays {
 				continue
 			}
-			if p.due.Before(next) {
-				next = p.due
+			if k.due.Before(next) {
+				next = k.due
 			}
-			left = append(left, p)
+			left = append(left, k)
 		}
 		clear(round[len(left):])
 		round = left
-		timer.Reset(until(next, moment))
+		timer.Reset(beat.Until(next, moment))
 	}
 }
 
-// until is how long to wait for the first moment that is not before a time. The wall
-// clock says where moments lie and nothing else: it may have been set meanwhile.
-func until(at time.Time, moment time.Duration) time.Duration {
-	now := time.Now()
-	at = now.Add(at.Sub(now))
-	return max(0, at.Add(moment-1).Truncate(moment).Sub(now))
-}
-
-// takeUp adds what has come. anew says that each spoke is to be looked at: its node may
-// have left, or it has a place and is to ask at once.
-func (w *wheel) takeUp(round []place, now time.Time) (_ []place, anew bool) {
+// takeUp adds what has come.
+func (w *wheel) takeUp(round []*spoke, now time.Time) []*spoke {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	anew, w.sweep = w.sweep, false
 	for _, k := range w.come {
 		k.due = now
 		if k.in {
-			anew = true
 			continue
 		}
 		if k.kind == MetricsEvent {
 			k.due = now.Add(k.n.firstWait())
 		}
 		k.in = true
-		round = append(round, place{k.due, k})
+		round = append(round, k)
 	}
 	clear(w.come)
 	w.come = w.come[:0]
-	return round, anew
+	return round
 }
 
-// visit lets the spoke do what is due, and reports whether it stays in the round.
-func (p *place) visit(now time.Time, moment time.Duration, anew bool) (stays bool) {
-	if anew {
-		p.due = p.k.due
-	}
-	due := !now.Before(p.due)
-	if !due && !anew {
-		return true
-	}
-	k := p.k
+// visit does what is due, and reports whether the spoke stays in the round.
+func (k *spoke) visit(now time.Time, moment time.Duration) (stays bool) {
 	if k.ctx.Err() != nil {
 		k.drop()
 		return false
 	}
-	if due {
+	if !now.Before(k.due) {
 		k.turn(now, moment)
-		p.due = k.due
 	}
 	k.in = k.kind != HealthEvent || k.asking // health is asked for when it is wanted
 	return k.in
@@ -217,9 +169,9 @@ func (k *spoke) turn(now time.Time, moment time.Duration) {
 	if !k.asking {
 		k.begin(now)
 	}
-	asks := k.sent < len(k.s.request)
+	asks := k.sent < len(k.q.request)
 	err := k.step(now)
-	if asks && k.sent == len(k.s.request) && k.looks > 0 {
+	if asks && k.sent == len(k.q.request) && k.looks > 0 {
 		// It was connected since the last look. The time for the answer begins now: what
 		// passed until this look is not the engine's.
 		k.deadline = now.Add(k.timeout)
@@ -231,7 +183,7 @@ func (k *spoke) turn(now time.Time, moment time.Duration) {
 		if k.looks++; k.looks > looksOften {
 			moment *= looksOften
 		}
-		k.due = now.Add(min(until(now.Add(1), moment), k.deadline.Sub(now)))
+		k.due = now.Add(min(beat.Until(now.Add(1), moment), k.deadline.Sub(now)))
 		return
 	case k.asking && k.stale(err) && now.Before(k.deadline):
 		k.drop()
@@ -255,16 +207,16 @@ func (k *spoke) begin(now time.Time) {
 	case MetricsEvent:
 		k.timeout = k.n.poller.prober.MetricsTimeout
 		engineName := k.n.dialect()
-		if k.narrow = k.s.aimNarrow(engineName); k.narrow == nil {
-			k.s.aimWhole(engineName)
+		if k.narrow = k.q.aimNarrow(engineName); k.narrow == nil {
+			k.q.aimWhole(engineName)
 		}
 	case ModelsEvent:
 		k.n.models.begin()
 		k.timeout = k.n.poller.prober.ModelsTimeout
-		k.s.aim(modelsPath)
+		k.q.aim(modelsPath)
 	case HealthEvent:
-		k.timeout = k.n.healthTimeout()
-		k.s.aim(k.n.healthPath())
+		k.timeout = cmp.Or(k.n.healthTimeout(), k.n.poller.prober.HealthTimeout)
+		k.q.aimHealth(k.n.target.HealthPath)
 	}
 	k.asking, k.began, k.deadline = true, now, now.Add(k.timeout)
 	if k.fd >= 0 && now.Sub(k.usedAt) > idleTimeout {
@@ -281,8 +233,8 @@ func (k *spoke) step(now time.Time) error {
 			return err
 		}
 	}
-	for k.sent < len(k.s.request) {
-		n, err := unix.Write(k.fd, k.s.request[k.sent:])
+	for k.sent < len(k.q.request) {
+		n, err := unix.Write(k.fd, k.q.request[k.sent:])
 		if k.sent += max(n, 0); err == nil || errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -337,7 +289,7 @@ func (k *spoke) answered(now time.Time, err error) error {
 	}
 	text, keep := k.page.whole()
 	a := answer{size: len(text)}
-	if err = k.s.refusal(k.page.head.Status, text); err == nil {
+	if err = k.q.refusal(k.page.head.Status, text); err == nil {
 		err = k.read(&a, text)
 		a.sample.AtNs = now.UnixNano()
 	}
@@ -374,6 +326,7 @@ func (k *spoke) read(a *answer, text []byte) (err error) {
 
 // done delivers what came of a question, and says when the next is due.
 func (k *spoke) done(a answer, err error) {
+	first := k.usedAt.IsZero()
 	k.asking, k.usedAt = false, time.Now()
 	k.forget()
 	switch k.kind {
@@ -383,8 +336,7 @@ func (k *spoke) done(a answer, err error) {
 		k.drop() // it would be idle for too long
 		e := k.event(err)
 		e.Models = a.models
-		k.due = k.usedAt.Add(k.n.concludeModels(k.ctx, e, !k.asked))
-		k.asked = true
+		k.due = k.usedAt.Add(k.n.concludeModels(k.ctx, e, first))
 	case HealthEvent:
 		k.drop() // that the engine accepts a connection is part of what is asked
 		k.n.deliver(k.ctx, k.event(err))
@@ -395,12 +347,12 @@ func (k *spoke) done(a answer, err error) {
 // doneMetrics delivers what came, unless the question was a narrow one that did not do:
 // then the whole is asked for at once.
 func (k *spoke) doneMetrics(a *answer, err error) {
-	if k.narrow != nil && !k.s.narrow.take(a.sample, err) {
+	if k.narrow != nil && !k.q.narrow.take(a.sample, err) {
 		k.due = k.usedAt
 		return
 	}
 	if k.narrow == nil && err == nil {
-		k.s.narrow.whole(a.sample, a.size)
+		k.q.narrow.whole(a.sample, a.size)
 	}
 	e := k.event(err)
 	if err == nil {
@@ -419,7 +371,7 @@ func (k *spoke) event(err error) Event {
 		AtNs: k.usedAt.UnixNano(), TookSeconds: k.usedAt.Sub(k.began).Seconds(),
 	}
 	if err != nil {
-		e.Err = fmt.Errorf("ask %v: %q: %w", k.kind, k.s.base+k.s.path, err)
+		e.Err = fmt.Errorf("ask %v: %q: %w", k.kind, k.q.base+k.q.path, err)
 	}
 	return e
 }

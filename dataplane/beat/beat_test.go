@@ -28,3 +28,20 @@ func TestWait(t *testing.T) {
 		})
 	}
 }
+
+// TestUntil: the first moment that is not before a time.
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // whose clock begins at a whole second
+		const moment = 25 * time.Millisecond
+		<-time.After(60 * time.Millisecond)
+		now := time.Now()
+		for at, want := range map[time.Duration]time.Duration{
+			-time.Hour: 0, -15 * time.Millisecond: 0, 0: 15 * time.Millisecond, 1: 15 * time.Millisecond,
+			15 * time.Millisecond: 15 * time.Millisecond, 15*time.Millisecond + 1: 40 * time.Millisecond, time.Hour: time.Hour + 15*time.Millisecond,
+		} {
+			if got := Until(now.Add(at), moment); got != want {
+				t.Errorf("in %v: %v, want %v", at, got, want)
+			}
+		}
+	})
+}
