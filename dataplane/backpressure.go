@@ -11,10 +11,11 @@ func (l *loop) pauseNode(x *exchange) {
 	l.countClient(x.client)
 	if c := x.conn; !c.Paused() {
 		c.Pause()
-		x.pausedNs = l.now
 		l.pauses++
 		l.slow++
-		x.waiting, x.lookedNs = x.client.conn.Untaken(), l.now
+		x.waiting = x.client.conn.Untaken()
+		l.now = l.d.nowNs() // what it took, it took in this turn, at the latest now
+		x.pausedNs, x.lookedNs, x.lastEventNs = l.now, l.now, l.now
 		l.armExchange(x)
 	}
 }
@@ -47,6 +48,7 @@ const clientLooks = 16
 // may be silent.
 func (l *loop) lookAtClient(x *exchange) {
 	if x.clientTakes() {
+		l.now = l.d.nowNs() // not before that
 		x.lastEventNs = l.now
 	} else if l.now >= x.lastEventNs+x.set.IdleStreamNs {
 		l.cut(x, backend.ClientGone)
