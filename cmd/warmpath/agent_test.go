@@ -24,7 +24,7 @@ func TestAgentFlags(t *testing.T) {
 		usage bool
 	}{
 		{good[2:], "missing [router]", false},
-		{nil, "[router register load-option]", false},
+		{[]string{}, "[router register load-option]", false}, // nil would be those of the test
 		{good[:6], "set either the endpoint to dial", true},
 		{append([]string{"--worker-id", "gpu a"}, good[:2]...), "token-file", false},
 		{append(good, "--worker-id", "gpu a"), "--worker-id", true},

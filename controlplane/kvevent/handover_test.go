@@ -3,7 +3,6 @@ package kvevent
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"reflect"
@@ -191,7 +190,10 @@ func (f *follower) handTo(t *testing.T, to *follower) {
 	defer f.mu.Unlock()
 	saved, ok := f.sub.Save()
 	to.mu.Lock()
-	maps.Copy(to.twin.blocks, f.twin.blocks)
+	for name, block := range f.twin.blocks {
+		mine := *block // f goes on for a moment
+		to.twin.blocks[name] = &mine
+	}
 	for _, tails := range f.track.Save(&saved) {
 		to.track.ImportTails(tails)
 	}
