@@ -73,9 +73,13 @@ func TestContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out, stdout := io.Pipe()
 	cmd := command(nil, stdout)
-	cmd.SetArgs(nil)
+	cmd.SetArgs([]string{}) // nil would be those of the test
 	over := make(chan error, 1)
-	go func() { over <- cmd.ExecuteContext(ctx) }()
+	go func() {
+		err := cmd.ExecuteContext(ctx)
+		_ = stdout.CloseWithError(err)
+		over <- err
+	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || !strings.HasPrefix(line, "engine 0 http://127.0.0.1:") {
 		t.Fatalf("printed %q: %v", line, err)

@@ -290,11 +290,13 @@ func TestDrainNodeEnds(t *testing.T) {
 		}
 		soon(t, "the node is gone", func() bool { return r.node(t, "sim-0") == nil })
 		took := time.Since(asked)
-		if n := strings.Count(r.err.String(), "node did not drain in time"); n != 1 {
-			t.Errorf("the log says %d times that the node did not drain", n)
-		}
+		const words = "node did not drain in time"
+		soon(t, "the log says so", func() bool { return strings.Contains(r.err.String(), words) })
 		if text, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(text), "[DONE]") {
 			t.Errorf("the stream ended with %v after %d bytes", err, len(text))
+		}
+		if n := strings.Count(r.err.String(), words); n != 1 {
+			t.Errorf("the log says %d times that the node did not drain", n)
 		}
 		return took
 	})

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
+	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -16,22 +17,30 @@ import (
 // machine that is busy with other tests.
 const startWithin = 20 * time.Second
 
-// output collects what a program prints.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
+// output collects what a program prints, in a file that has no name: what it has
+// printed is there at once, as it is not with a pipe that someone empties.
+type output struct{ file *os.File }
 
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
+// collect makes an output that is there until the test ends.
+func collect(t *testing.T) output {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err == nil {
+		err = os.Remove(f.Name())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return output{f}
 }
 
 func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
+	text, err := io.ReadAll(io.NewSectionReader(o.file, 0, math.MaxInt64)) // the program writes at the file's own place
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
 }
 
 // process is one program that a test runs.
@@ -48,13 +57,12 @@ type process struct {
 // what it printed is shown if the test failed.
 func launch(t *testing.T, name string, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{name: name, cmd: cmd, ended: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = &p.out, &p.err
+	p := &process{name: name, cmd: cmd, out: collect(t), err: collect(t), ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p.out.file, p.err.file
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL // nothing outlives an aborted test
-	cmd.WaitDelay = 10 * time.Second
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+programs) // what a killed program leaves goes with the tests
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
