@@ -62,7 +62,7 @@ func launch(t *testing.T, name string, cmd *exec.Cmd) *process {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL // nothing outlives an aborted test
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL         // nothing outlives an aborted test
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+programs) // what a killed program leaves goes with the tests
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

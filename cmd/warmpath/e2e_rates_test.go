@@ -54,7 +54,7 @@ func TestRatesOfAMixedFleet(t *testing.T) {
 		if want := speed / speeds[middle]; math.Abs(math.Log(n.Weight/want)) > 0.35 {
 			t.Errorf("%s has weight %.2f, want about %.2f", n.Name, n.Weight, want)
 		}
-		if *n.DecodeRate < 50 || *n.DecodeRate > 300 { // a step of 4 ms makes a token
+		if *n.DecodeRate < 10 || *n.DecodeRate > 300 { // a step of 4 ms makes a token, one that computes a prompt beside it takes up to a third of a second
 			t.Errorf("%s is said to decode %.0f tokens a second", n.Name, *n.DecodeRate)
 		}
 	}
