@@ -131,6 +131,20 @@ func (c *conn) receive() (kind Kind, body []byte, err error) {
 	}
 }
 
+// hungUp reports whether the other side sends nothing any more: it has closed the
+// connection, or has ended.
+func (c *conn) hungUp() (gone bool) {
+	raw, err := c.unix.SyscallConn()
+	if err != nil {
+		return true
+	}
+	err = raw.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}, 0)
+		gone = err == nil && n > 0
+	})
+	return gone || err != nil
+}
+
 // more reads what has come, with the descriptors beside it.
 func (c *conn) more() error {
 	c.in = append(c.in[:0], c.in[c.read:]...)

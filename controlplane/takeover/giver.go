@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -199,6 +200,9 @@ func (s *Server) give(c *conn) (ranks int, err error) {
 		}
 		switch kind {
 		case Ready:
+			if c.hungUp() { // it has died since
+				return ranks, io.EOF
+			}
 			s.mu.Lock()
 			s.given = true
 			s.mu.Unlock()

@@ -359,6 +359,26 @@ func TestGivesUpAnywhere(t *testing.T) {
 	connectTo(t, path).Close()
 }
 
+// TestReadyAndGone: the new one ends after it has said that it is ready, and before
+// the old one, which is slow, has read that. The old one goes on.
+func TestReadyAndGone(t *testing.T) {
+	old := &fakeRouter{name: "old", sockets: NewSockets(), hold: make(chan struct{})}
+	path := socketPath(t)
+	old.start(t, path)
+	h := rawHeir(t, path)
+	_ = h.sendValue(Hello, hello{Version, "test", 1, []SocketName{clients}})
+	_ = h.sendValue(FetchRank, Fetch{Node: "x"})
+	_ = h.send(Ready, nil)
+	_ = h.unix.CloseWrite() // as its end does, but for what is sent to it
+	close(old.hold)
+	eventually(t, "it goes on", func() bool { return count(old.said(), "keep") == 1 })
+	if count(old.said(), "leave") > 0 || ask(t, old.clients.Addr()) != "old" {
+		t.Error("it has left")
+	}
+	h.close()
+	connectTo(t, path).Close()
+}
+
 func rawHeir(t *testing.T, path string) *conn {
 	t.Helper()
 	c, err := net.Dial("unix", path)
