@@ -22,9 +22,9 @@
 //
 // Until Ready the old process owns everything: if the connection ends, it goes
 // on as if nothing had happened, also if the new one has ended by the time that
-// Ready is read. From Ready on the new one does. If the old one
-// dies before, the new one goes on with what it has by then; if it is alive and
-// the connection is broken, the new one gives up, for two would serve else.
+// Ready is read. From Ready on the new one does. If the old one dies before, the
+// new one goes on with what it has by then; if it is alive and the connection is
+// broken, the new one gives up, for two would serve else.
 //
 // The sockets are shared, never closed and opened again: what waits in their
 // queues waits for whoever accepts next. That includes the unix socket itself.
